@@ -1,0 +1,3 @@
+"""Penstock: a dbt project, running as Spark streams."""
+
+__version__ = "0.1.0"
