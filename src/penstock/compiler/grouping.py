@@ -1,0 +1,163 @@
+"""The key of a GROUP BY: which columns of the result identify a group.
+
+Rules
+- A group expression is found in the result by position, by alias, or as the same expression.
+- The key column of `window(...)` is its start, its end or the window itself, whichever the result has, in that order.
+- A group expression that the result lacks is an error: rows could not be replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from penstock.compiler.statement import WINDOW, Statement
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL
+
+_SESSION = "session_window"
+
+
+def group_keys(
+    statement: Statement, node: exp.Select, has_aggregate: Callable[[exp.Expr], bool], *, checks: bool
+) -> tuple[str, ...]:
+    """The names of the key's columns; with `checks` off, those that can be found."""
+    group = node.args.get("group")
+    if group is None:
+        return ()
+    if any(isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets) for part in group.walk()):
+        raise MODEL_NOT_INCREMENTAL.error(
+            "GROUP BY with ROLLUP, CUBE or GROUPING SETS cannot be kept up to date by a stream.", at=statement.at(group)
+        )
+    wanted = list(group.expressions)
+    if group.args.get("all"):
+        wanted = [each for each in node.expressions if not has_aggregate(each)]
+    keys: list[str] = []
+    for expression in wanted:
+        key = _key(statement, node, expression, checks=checks)
+        if key is not None and key not in keys:
+            keys.append(key)
+    return tuple(keys)
+
+
+def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks: bool) -> str | None:
+    meant = _meant(node, expression)
+    if isinstance(meant, exp.Literal | exp.Null | exp.Boolean):
+        return None  # a constant does not tell groups apart
+    name = _call_name(meant)
+    if name == _SESSION:
+        raise MODEL_NOT_INCREMENTAL.error(
+            "session_window(...) cannot be kept up to date by a stream: a session's key changes as it grows.",
+            at=statement.at(expression), hint="Use window(...).",
+        )  # fmt: skip
+    if name == WINDOW:
+        found = _window_column(node, meant)
+    else:
+        found = _projection_of(node, meant)
+        if found is None and any(each.is_star for each in node.expressions) and isinstance(meant, exp.Column):
+            return meant.name
+    if found is not None and _output_name(found):
+        return _output_name(found)
+    if checks:
+        raise _missing(statement, expression, selected=found is not None)
+    return None
+
+
+def _meant(node: exp.Select, expression: exp.Expr) -> exp.Expr:
+    """The expression behind a position or an alias."""
+    if isinstance(expression, exp.Literal) and not expression.is_string and expression.name.isdigit():
+        index = int(expression.name) - 1
+        if 0 <= index < len(node.expressions):
+            behind: exp.Expr = node.expressions[index].unalias()
+            return behind
+    if isinstance(expression, exp.Column) and not expression.table:
+        for projection in node.expressions:
+            if isinstance(projection, exp.Alias) and projection.alias.lower() == expression.name.lower():
+                if _uses(projection.this, expression.name):
+                    continue  # upper(item_id) as item_id: Spark takes the input's column, not the alias
+                return projection.unalias()
+    if isinstance(expression, exp.Paren):
+        return _meant(node, expression.this)
+    return expression.unalias()
+
+
+def _uses(expression: exp.Expr, name: str) -> bool:
+    return any(column.name.lower() == name.lower() for column in expression.find_all(exp.Column))
+
+
+def _window_column(node: exp.Select, window: exp.Expr) -> exp.Expr | None:
+    found: dict[str, exp.Expr] = {}
+    for projection in node.expressions:
+        part = _window_part(projection.unalias(), window)
+        if part is not None:
+            found.setdefault(part, projection)
+    return found.get("start") or found.get("end") or found.get("")
+
+
+def _window_part(expression: exp.Expr, window: exp.Expr) -> str | None:
+    """'start' or 'end' of the window, '' for the window itself, None for anything else."""
+    if _same(expression, window) or (isinstance(expression, exp.Column) and _is_plain_window(expression)):
+        return ""
+    if isinstance(expression, exp.Dot) and expression.name.lower() in {"start", "end"}:
+        return expression.name.lower() if _window_part(expression.this, window) == "" else None
+    if isinstance(expression, exp.Column) and expression.table.lower() == WINDOW:
+        return expression.name.lower() if expression.name.lower() in {"start", "end"} else None
+    return None
+
+
+def _is_plain_window(column: exp.Column) -> bool:
+    return column.name.lower() == WINDOW
+
+
+def _call_name(expression: exp.Expr) -> str:
+    return expression.name.lower() if isinstance(expression, exp.Anonymous) else ""
+
+
+def _projection_of(node: exp.Select, meant: exp.Expr) -> exp.Expr | None:
+    """The same expression in the result: literally, or else with one of the two written without qualifiers."""
+    for same in (_same, _same_unqualified):
+        for projection in node.expressions:
+            if same(projection.unalias(), meant):
+                return projection if isinstance(projection, exp.Expr) else None
+    return None
+
+
+def _same(one: exp.Expr, other: exp.Expr) -> bool:
+    return _text(one, qualified=True) == _text(other, qualified=True)
+
+
+def _same_unqualified(one: exp.Expr, other: exp.Expr) -> bool:
+    """`c.item_id` and `item_id` are the same; `a.item_id` and `b.item_id` are not."""
+    bare = any(not any(column.table for column in each.find_all(exp.Column)) for each in (one, other))
+    return bare and _text(one, qualified=False) == _text(other, qualified=False)
+
+
+def _text(expression: exp.Expr, *, qualified: bool) -> str:
+    """The expression without quotes and case, and without qualifiers if they do not matter."""
+
+    def plain(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Identifier):
+            return exp.to_identifier(part.name.lower(), quoted=False)
+        if isinstance(part, exp.Column) and not qualified and part.table.lower() != WINDOW:
+            return exp.column(exp.to_identifier(part.name.lower(), quoted=False))
+        return part
+
+    return expression.unalias().copy().transform(plain).sql(dialect="spark", comments=False).lower()
+
+
+def _output_name(projection: exp.Expr) -> str:
+    name = projection.alias_or_name
+    if isinstance(projection, exp.Alias | exp.Column | exp.Dot) and name:
+        return "window" if name.lower() == WINDOW else name
+    return "window" if _call_name(projection) == WINDOW else ""
+
+
+def _missing(statement: Statement, expression: exp.Expr, *, selected: bool) -> PenstockError:
+    shown = expression.sql(dialect="spark", comments=False).replace(WINDOW.upper(), "window").replace(WINDOW, "window")
+    if selected:
+        return MODEL_KEYS.error(
+            f"the GROUP BY expression {shown} has no name in the result.", at=statement.at(expression),
+            hint="Give it one with 'as'.",
+        )  # fmt: skip
+    return MODEL_KEYS.error(f"the GROUP BY expression {shown} is not in the result.", at=statement.at(expression))

@@ -1,0 +1,124 @@
+"""Stream shop.bought_after_click, compiled by Penstock from models/bought_after_click.sql.
+
+Change the model, not this file. Run it alone:
+spark-submit --jars "$(penstock jars)" job.py --checkpoint DIR
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.engine import runtime
+
+SQL = """
+select clicks.user_id, clicks.item_id, orders.amount, orders.ordered_at
+from shop__clicks as clicks
+join shop__orders as orders
+    on clicks.user_id = orders.user_id
+    and clicks.item_id = orders.item_id
+    and orders.ordered_at between clicks.clicked_at and clicks.clicked_at + interval 30 minutes
+"""
+
+
+def header(name: str) -> Column:
+    """The value of the last header of that name."""
+    return F.try_element_at(F.filter("headers", lambda each: each["key"] == name), F.lit(-1))["value"]
+
+
+def shop__clicks(spark: SparkSession) -> DataFrame:
+    """Source shop.clicks: topic 'clicks', JSON values."""
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", runtime.bootstrap(spark, None))
+        .option("subscribe", "clicks")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 200000)
+        .option("kafka.fetch.max.wait.ms", 20)
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    message = F.from_json(
+        F.col("value").cast("string"),
+        "`item_id` STRING, "
+        "`price` DECIMAL(10,2), "
+        "`clicked_at` TIMESTAMP, "
+        "`place` STRUCT<`city`: STRING, `country`: STRING>",
+        {"mode": "PERMISSIVE"},
+    )
+    # An empty or unreadable message is no row.
+    rows = records.withColumn("message", message).where(
+        "message.`item_id` is not null or "
+        "message.`price` is not null or "
+        "message.`clicked_at` is not null or "
+        "message.`place` is not null",
+    )
+    return rows.select(
+        F.col("key").cast("string").alias("user_id"),
+        F.col("message.`item_id`").alias("item_id"),
+        F.col("message.`price`").alias("price"),
+        F.col("message.`clicked_at`").alias("clicked_at"),
+        F.col("message.`place`.`city`").alias("city"),
+        F.col("message.`place`.`country`").alias("country"),
+        header("trace_id").cast("string").alias("trace"),
+        F.col("timestamp").alias("arrived_at"),
+    ).withWatermark("clicked_at", "10 minutes")
+
+
+def shop__orders(spark: SparkSession) -> DataFrame:
+    """Source shop.orders: topic 'orders', JSON values."""
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", runtime.bootstrap(spark, "orders.example:9092"))
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 200000)
+        .option("kafka.fetch.max.wait.ms", 20)
+        .option("failOnDataLoss", "true")
+        .option("kafka.max.poll.records", "500")
+        .load()
+    )
+    message = F.from_json(
+        F.col("value").cast("string"),
+        "`user_id` STRING, `item_id` STRING, `amount` DOUBLE, `ordered_at` TIMESTAMP",
+        {"mode": "PERMISSIVE"},
+    )
+    # An empty or unreadable message is no row.
+    rows = records.withColumn("message", message).where(
+        "message.`user_id` is not null or "
+        "message.`item_id` is not null or "
+        "message.`amount` is not null or "
+        "message.`ordered_at` is not null",
+    )
+    return rows.select(
+        F.col("message.`user_id`").alias("user_id"),
+        F.col("message.`item_id`").alias("item_id"),
+        F.col("message.`amount`").alias("amount"),
+        F.col("message.`ordered_at`").alias("ordered_at"),
+    ).withWatermark("ordered_at", "1 hour")
+
+
+def build(spark: SparkSession) -> DataFrame:
+    """The rows of shop.bought_after_click, as a streaming DataFrame."""
+    shop__clicks(spark).createOrReplaceTempView("shop__clicks")
+    shop__orders(spark).createOrReplaceTempView("shop__orders")
+    return spark.sql(SQL)
+
+
+STREAM = runtime.Stream(
+    name="shop.bought_after_click",
+    build=build,
+    table="shop.bought_after_click",
+    mode="append",
+    keys=(),
+    time_window_ms=1000,
+    continuous=True,
+    shuffle_partitions=2,
+    small_batch_rows=20000,
+    stateful=True,
+)
+
+
+if __name__ == "__main__":
+    runtime.main(STREAM)

@@ -1,0 +1,150 @@
+"""Any text of a user's is safe in a job: it stays Python, and it stays the same text."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.compiler import render_job
+from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, TableInput, Trigger, Watermark
+from penstock.compiler.text import block, literal
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+NASTY = [
+    '"""',
+    "'''",
+    "\\",
+    'a\\"""b',
+    "x\r\ny",
+    "tab\t",
+    "trail   \nnext",
+    "\x00\x1b",
+    "é😀\u2028",
+    '"',
+    "'",
+    "{x}",
+    "",
+]
+
+
+def spec(**changes: object) -> StreamSpec:
+    source = KafkaInput(
+        view="shop__clicks",
+        relation="shop.clicks",
+        topic="clicks",
+        columns=(Column(name="item_id", type="STRING", origin="value.item_id"),),
+    )
+    values: dict[str, object] = {
+        "name": "shop.clean",
+        "unique_id": "model.shop.clean",
+        "path": "models/clean.sql",
+        "sql": "select 1",
+        "stateful": False,
+        "inputs": (source,),
+        "output": Output(relation="shop.clean", mode=OutputMode.APPEND),
+    }
+    return StreamSpec.model_validate(values | changes)
+
+
+def kafka(**changes: object) -> KafkaInput:
+    source = spec().inputs[0]
+    assert isinstance(source, KafkaInput)
+    return source.model_copy(update=changes)
+
+
+def assigned(job: str, name: str) -> ast.expr:
+    for node in ast.parse(job).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
+            return node.value
+    raise AssertionError(name)
+
+
+@given(TEXTS)
+def test_any_text_is_a_literal_and_a_block(text: str) -> None:
+    assert ast.literal_eval(literal(text)) == text
+    assert ast.literal_eval(block(text)) == f"\n{text}\n"
+    assert "\n" not in literal(text)
+
+
+def test_nasty_texts_are_literals_and_blocks() -> None:
+    for text in NASTY:
+        assert ast.literal_eval(literal(text)) == text
+        assert ast.literal_eval(block(text)) == f"\n{text}\n"
+
+
+@settings(max_examples=60)
+@given(sql=TEXTS, topic=TEXTS, column=TEXTS, header=TEXTS, path=TEXTS)
+def test_any_text_makes_a_job_that_is_python_with_the_same_sql(
+    sql: str, topic: str, column: str, header: str, path: str
+) -> None:
+    columns = (
+        Column(name=column, type="STRING", origin=f"header({header})"),
+        Column(name=f"{column}2", type="STRING", origin=f"value.{column.replace('.', '')}"),
+    )
+    source = kafka(topic=topic, columns=columns, watermark=Watermark(column=column, delay="1 minute"))
+    output = Output(relation=topic, mode=OutputMode.UPSERT, keys=(column,))
+    job = render_job(spec(sql=sql, path=path, inputs=(source,), output=output, name=topic))
+    assert ast.literal_eval(assigned(job, "SQL")) == f"\n{sql}\n"
+    texts = {node.value for node in ast.walk(ast.parse(job)) if isinstance(node, ast.Constant)}
+    assert {topic, column, header} <= texts
+
+
+def test_a_nasty_job_is_still_formatted(tmp_path: Path) -> None:
+    columns = tuple(
+        Column(name=f"{text}{number}", type="STRING", origin=f"header({text})") for number, text in enumerate(NASTY)
+    )
+    for number, text in enumerate(NASTY):
+        job = render_job(spec(sql=f"select {text}", inputs=(kafka(topic=text, columns=columns, relation=text),)))
+        (tmp_path / f"job{number}.py").write_text(job, encoding="utf-8", newline="")
+    ruff = Path(sys.executable).parent / "ruff"
+    done = subprocess.run(
+        [str(ruff), "format", "--diff", "--isolated", "--no-cache", "--line-length", "120", str(tmp_path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_batch_waits_only_when_a_buffer_is_asked_for() -> None:
+    at_once = render_job(spec())
+    buffered = render_job(spec(trigger=Trigger(buffer_limit=500, time_window_ms=3000)))
+    assert "minOffsetsPerTrigger" not in at_once
+    assert "continuous=True" in at_once
+    assert '.option("minOffsetsPerTrigger", 500)\n        .option("maxTriggerDelay", "3000ms")' in buffered
+    assert "continuous=False" in buffered
+
+
+def test_the_buffer_is_never_larger_than_a_batch() -> None:
+    job = render_job(spec(trigger=Trigger(buffer_limit=500, max_batch_rows=100)))
+    assert '.option("minOffsetsPerTrigger", 100)' in job
+
+
+def test_a_sources_own_fetch_wait_is_kept() -> None:
+    job = render_job(spec(inputs=(kafka(options=(("kafka.fetch.max.wait.ms", "5"),)),)))
+    assert job.count("kafka.fetch.max.wait.ms") == 1
+    assert '.option("kafka.fetch.max.wait.ms", "5")' in job
+
+
+def test_headers_are_read_only_when_a_column_needs_them() -> None:
+    assert "includeHeaders" not in render_job(spec())
+    needing = kafka(columns=(Column(name="t", type="STRING", origin="header(t)"),))
+    assert '.option("includeHeaders", "true")' in render_job(spec(inputs=(needing,)))
+
+
+def test_nested_paths_share_one_schema() -> None:
+    columns = (
+        Column(name="a", type="INT", origin="value.x.a"),
+        Column(name="b", type="STRING", origin="value.x.deep.b"),
+        Column(name="c", type="STRING", origin="value.c"),
+    )
+    job = render_job(spec(inputs=(kafka(columns=columns),)))
+    assert "`x` STRUCT<`a`: INT, `deep`: STRUCT<`b`: STRING>>, `c` STRING" in job
+
+
+def test_a_plain_table_needs_no_view() -> None:
+    job = render_job(spec(inputs=(*spec().inputs, TableInput(relation="shop.items"))))
+    assert "items" not in job

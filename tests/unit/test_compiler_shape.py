@@ -1,0 +1,205 @@
+"""Append or upsert, by which key, with state or not; and what a stream cannot keep up to date."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.compiler.shape import Shape, analyse
+from penstock.compiler.spec import OutputMode
+from penstock.compiler.statement import parse
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL, MODEL_SYNTAX
+
+STREAMS = {"shop.clicks": ("user_id", "item_id", "ts"), "shop.orders": None}
+
+
+def shape(sql: str, unique_key: tuple[str, ...] | None = None) -> Shape:
+    return analyse(parse(sql, "models/m.sql", ()), STREAMS, unique_key)
+
+
+def failure(sql: str, unique_key: tuple[str, ...] | None = None) -> PenstockError:
+    with pytest.raises(PenstockError) as caught:
+        shape(sql, unique_key)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("sql", "stateful"),
+    [
+        pytest.param("select * from shop.clicks where item_id is not null", False, id="filter"),
+        pytest.param("select c.x, i.name from shop.clicks c join shop.items i on i.id = c.id", False, id="table join"),
+        pytest.param("select c.x from shop.clicks c left join shop.items i on i.id = c.id", False, id="left join"),
+        pytest.param("select i.x from shop.items i right join shop.clicks c on i.id = c.id", False, id="right join"),
+        pytest.param("select user_id from shop.clicks union all select user_id from shop.orders", False, id="union"),
+        pytest.param("select explode(split(item_id, ',')) as part from shop.clicks", False, id="explode"),
+        pytest.param("select * from (select * from shop.clicks where false limit 0) x", False, id="--empty"),
+        pytest.param(
+            "select c.x from shop.clicks c join (select id, row_number() over (order by n) r from shop.items "
+            "order by n limit 3) i on i.id = c.id",
+            False,
+            id="anything over tables",
+        ),
+        pytest.param("select * from shop.clicks where item_id in (select id from shop.items)", False, id="in a table"),
+        pytest.param("select c.x from shop.clicks c join shop.orders o on o.id = c.id", True, id="stream join"),
+        pytest.param(
+            "with a as (select * from shop.clicks), b as (select * from a) select a.x from a join b on a.x = b.x",
+            True,
+            id="stream join through CTEs",
+        ),
+    ],
+)
+def test_rows_are_appended(sql: str, stateful: bool) -> None:
+    assert shape(sql) == Shape(OutputMode.APPEND, (), stateful)
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys"),
+    [
+        pytest.param("select item_id, count(*) n from shop.clicks group by item_id", ("item_id",), id="name"),
+        pytest.param("select item_id as item, count(*) n from shop.clicks group by item_id", ("item",), id="renamed"),
+        pytest.param("select c.item_id, count(*) n from shop.clicks c group by item_id", ("item_id",), id="qualified"),
+        pytest.param(
+            "select item_id, user_id, count(*) from shop.clicks group by 1, 2", ("item_id", "user_id"), id="pos"
+        ),
+        pytest.param("select date(ts) as day, count(*) n from shop.clicks group by day", ("day",), id="alias"),
+        pytest.param("select date(ts) as day, count(*) n from shop.clicks group by date(ts)", ("day",), id="same expr"),
+        pytest.param("select `Item_Id`, count(*) n from shop.clicks group by item_id", ("Item_Id",), id="case"),
+        pytest.param("select user_id, count(*) n from shop.clicks group by all", ("user_id",), id="all"),
+        pytest.param("select count(*) n from shop.clicks", (), id="one row"),
+        pytest.param("select item_id, count(*) n from shop.clicks group by item_id, 'x'", ("item_id",), id="constant"),
+        pytest.param("select distinct user_id, item_id from shop.clicks", ("user_id", "item_id"), id="distinct"),
+        pytest.param("select distinct * from shop.clicks", ("user_id", "item_id", "ts"), id="distinct star"),
+        pytest.param("select user_id u from shop.clicks union select user_id from shop.orders", ("u",), id="union"),
+        pytest.param(
+            "select window.start as m, item_id, count(*) n from shop.clicks group by window(ts, '1 minute'), item_id",
+            ("m", "item_id"),
+            id="window start",
+        ),
+        pytest.param(
+            "select window.end, count(*) n from shop.clicks group by window(ts, '1 minute')", ("end",), id="window end"
+        ),
+        pytest.param(
+            "select window, window.end as e, window.start as s, count(*) from shop.clicks group by window(ts, '1 day')",
+            ("s",),
+            id="the start before the end before the struct",
+        ),
+        pytest.param(
+            "select window, count(*) n from shop.clicks group by window(ts, '1 hour')", ("window",), id="struct"
+        ),
+        pytest.param(
+            "select window(ts, '1 hour').start as s, count(*) n from shop.clicks group by window(ts, '1 hour')",
+            ("s",),
+            id="start of the call",
+        ),
+        pytest.param(
+            "select a.item_id as one, b.item_id as two, count(*) n from shop.clicks a join shop.clicks b "
+            "on a.user_id = b.user_id group by a.item_id, b.item_id",
+            ("one", "two"),
+            id="two columns of one name",
+        ),
+        pytest.param(
+            "with v as (select item_id, count(*) n from shop.clicks group by item_id) "
+            "select v.item_id as id, i.name, v.n from v join shop.items i on i.id = v.item_id where v.n > 3",
+            ("id",),
+            id="carried through a CTE and a table join",
+        ),
+        pytest.param(
+            "select * from (select item_id, count(*) n from shop.clicks group by 1) x",
+            ("item_id",),
+            id="carried by star",
+        ),
+    ],
+)
+def test_rows_are_replaced_by_their_key(sql: str, keys: tuple[str, ...]) -> None:
+    assert shape(sql) == Shape(OutputMode.UPSERT, keys, stateful=True)
+
+
+def test_unique_key_beats_the_group() -> None:
+    sql = "select max(item_id) item, count(*) n from shop.clicks group by lower(item_id)"
+    assert shape(sql, ("item",)) == Shape(OutputMode.UPSERT, ("item",), stateful=True)
+
+
+def test_unique_key_makes_an_upsert_of_a_stateless_query() -> None:
+    sql = "select user_id, item_id from shop.clicks"
+    assert shape(sql, ("user_id",)) == Shape(OutputMode.UPSERT, ("user_id",), stateful=False)
+
+
+def test_a_unique_key_must_be_a_column() -> None:
+    problem = failure("select user_id from shop.clicks", ("usr_id",))
+    assert problem.kind is MODEL_KEYS
+    assert "'usr_id'" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "message"),
+    [
+        ("select count(*) n\nfrom shop.clicks\ngroup by item_id", 3, "item_id is not in the result"),
+        ("select date(ts),\ncount(*) n\nfrom shop.clicks\ngroup by date(ts)", 4, "has no name in the result"),
+        ("select upper(item_id) as item_id, count(*) n from shop.clicks\ngroup by item_id", 2, "is not in the result"),
+        ("select n from (\nselect item_id, count(*) n from shop.clicks group by 1)", 1, "key 'item_id'"),
+        ("select distinct *\nfrom shop.orders", 1, "columns of DISTINCT"),
+        ("select a.item_id, count(*) n from shop.clicks a, shop.clicks b where a.x = b.x\ngroup by 1,\nb.item_id",
+         3, "b.item_id is not in the result"),
+    ],
+)  # fmt: skip
+def test_a_key_that_the_result_lacks_is_an_error(sql: str, line: int, message: str) -> None:
+    problem = failure(sql)
+    assert problem.kind is MODEL_KEYS
+    assert problem.at is not None
+    assert problem.at.line == line
+    assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "operator"),
+    [
+        ("select * from shop.clicks\norder by ts", 2, "ORDER BY"),
+        ("select * from shop.clicks\nsort by ts", 2, "SORT BY"),
+        ("select * from shop.clicks\nlimit 10", 2, "LIMIT"),
+        ("select * from (\nselect * from shop.clicks\nlimit 10) x", 3, "LIMIT"),
+        ("select *,\nrow_number() over (partition by user_id order by ts) n from shop.clicks", 2, "OVER"),
+        ("select item_id,\ncount(distinct user_id) n from shop.clicks group by item_id", 2, "DISTINCT"),
+        ("select n, count(*) m from (select item_id, count(*) n from shop.clicks group by 1) x\ngroup by n", 2,
+         "an aggregate over an aggregate"),
+        ("select distinct n from (select item_id, count(*) n from shop.clicks group by 1) x", 1, "DISTINCT over"),
+        ("select c.x, count(*) n from shop.clicks c left join shop.orders o on o.id = c.id\ngroup by c.x", 2,
+         "an outer join of two streams"),
+        ("select x from shop.clicks except select x from shop.items", 1, "EXCEPT"),
+        ("select x from shop.clicks intersect select x from shop.items", 1, "INTERSECT"),
+        ("select x from shop.clicks union all select x from shop.items", 1, "a stream and a table"),
+        ("select i.x from shop.items i\nleft join shop.clicks c on c.id = i.id", 2, "left join"),
+        ("select i.x from shop.clicks c\nfull join shop.items i on c.id = i.id", 2, "full join"),
+        ("select x from shop.clicks\nwhere x in (select x from shop.orders)", 2, "a subquery over a stream"),
+        ("select x from shop.clicks\nwhere exists (select 1 from shop.orders)", 2, "a subquery over a stream"),
+        ("select count(*) n from shop.clicks\ngroup by session_window(ts, '1 minute')", 2, "session_window"),
+        ("select user_id, count(*) n from shop.clicks\ngroup by rollup(user_id)", 2, "ROLLUP"),
+    ],
+)  # fmt: skip
+def test_what_a_stream_cannot_keep_names_operator_and_line(sql: str, line: int, operator: str) -> None:
+    problem = failure(sql)
+    assert problem.kind is MODEL_NOT_INCREMENTAL
+    assert problem.at is not None
+    assert problem.at.line == line
+    assert operator in problem.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "line"),
+    [
+        ("selct x from shop.clicks", 1),
+        ("select x,\n  y\nfrom shop.clicks\nwhere x = = 3", 4),
+        ("select 'a\nb' as x,\n'never closed\nfrom shop.clicks", 3),
+        ("select x -- it's fine\nfrom shop.clicks /* never\nclosed", 2),
+        ("delete from shop.clicks", 1),
+        ("select count(x from shop.clicks", 1),
+    ],
+)
+def test_a_syntax_error_has_its_line(sql: str, line: int) -> None:
+    problem = failure(sql)
+    assert problem.kind is MODEL_SYNTAX
+    assert problem.at is not None
+    assert problem.at.line == line
+
+
+def test_two_statements_are_no_model() -> None:
+    assert failure("select 1; select 2").kind is MODEL_SYNTAX

@@ -1,0 +1,121 @@
+"""The config of a dynamic table: what it takes, and what a mistake in it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import MODEL_KEY_UNKNOWN, MODEL_LANGUAGE, MODEL_VALUE_INVALID, WATERMARK_INVALID
+from penstock.project.model import DynamicTable, read_model
+
+
+def node(raw: str = "select 1", **config: object) -> dict[str, Any]:
+    return {
+        "unique_id": "model.shop.m",
+        "name": "m",
+        "alias": "m",
+        "schema": "shop",
+        "resource_type": "model",
+        "language": "sql",
+        "original_file_path": "models/m.sql",
+        "patch_path": "shop://models/schema.yml",
+        "raw_code": raw,
+        "config": {"materialized": "dynamic_table", "tags": [], "post-hook": [], "lookback": 1, **config},
+    }
+
+
+def read(entry: dict[str, Any], project: Path = Path("nowhere")) -> DynamicTable:
+    return read_model(entry, project)
+
+
+def failure(entry: dict[str, Any], project: Path = Path("nowhere")) -> PenstockError:
+    with pytest.raises(PenstockError) as caught:
+        read_model(entry, project)
+    return caught.value
+
+
+def test_without_settings_all_is_left_to_the_defaults() -> None:
+    table = read(node())
+    assert table.name == "shop.m"
+    assert table.time_window_ms is table.buffer_limit is table.unique_key is table.watermark is None
+
+
+def test_all_settings_are_read() -> None:
+    table = read(
+        node(
+            time_window="2 minutes",
+            buffer_limit=10,
+            unique_key=["a", "b"],
+            watermark={"column": "ts", "delay": "90 seconds"},
+            shuffle_partitions=3,
+            small_batch_rows=0,
+            max_batch_rows=5,
+        )
+    )
+    assert (table.time_window_ms, table.buffer_limit, table.unique_key) == (120_000, 10, ("a", "b"))
+    assert (table.shuffle_partitions, table.small_batch_rows, table.max_batch_rows) == (3, 0, 5)
+    assert table.watermark is not None
+    assert (table.watermark.column, table.watermark.delay) == ("ts", "90 seconds")
+
+
+def test_one_unique_key_may_be_a_text() -> None:
+    assert read(node(unique_key="a")).unique_key == ("a",)
+
+
+@pytest.mark.parametrize("key", ["persist_docs", "pre-hook", "tblproperties", "partition_by", "event_time", "group"])
+def test_keys_of_dbt_are_allowed(key: str) -> None:
+    assert read(node(**{key: None})).name == "shop.m"
+
+
+def test_a_misspelt_key_has_its_line_and_the_right_name() -> None:
+    raw = "{{ config(\n    materialized='dynamic_table',\n    bufer_limit=3\n) }}\nselect 1 as bufer_limit"
+    problem = failure(node(raw, bufer_limit=3))
+    assert problem.kind is MODEL_KEY_UNKNOWN
+    assert str(problem.at) == "models/m.sql:3"
+    assert "Did you mean 'buffer_limit'?" in str(problem)
+
+
+def test_a_key_in_a_dictionary_has_its_line() -> None:
+    raw = "{{ config({\n  'materialized': 'dynamic_table',\n  'time_windw': 1}) }}\nselect 1"
+    assert str(failure(node(raw, time_windw=1)).at) == "models/m.sql:3"
+
+
+def test_a_key_of_a_yaml_file_has_its_line(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/schema.yml").write_text("models:\n  - name: m\n    config:\n      time_windw: 1 second\n")
+    assert str(failure(node(time_windw="1 second"), tmp_path).at) == "models/schema.yml:4"
+
+
+def test_a_key_of_the_project_file_has_its_line(tmp_path: Path) -> None:
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nmodels:\n  shop:\n    +time_windw: 1 second\n")
+    assert str(failure(node(time_windw="1 second"), tmp_path).at) == "dbt_project.yml:4"
+
+
+def test_a_key_of_ones_own_is_sent_to_meta() -> None:
+    problem = failure(node(owner_of_this="me"))
+    assert "time_window" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("time_window", "soon"), ("time_window", 0), ("time_window", [1]), ("buffer_limit", 0), ("buffer_limit", "3"),
+        ("buffer_limit", True), ("unique_key", 3), ("unique_key", ["a", 3]), ("unique_key", [""]),
+        ("shuffle_partitions", 0), ("small_batch_rows", -1), ("max_batch_rows", 0), ("max_batch_rows", 1.5),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_has_its_line(key: str, value: object) -> None:
+    problem = failure(node(f"{{{{ config(\n  {key}=x) }}}}\nselect 1", **{key: value}))
+    assert problem.kind is MODEL_VALUE_INVALID
+    assert str(problem.at) == "models/m.sql:2"
+
+
+def test_a_watermark_needs_a_delay() -> None:
+    assert failure(node(watermark={"column": "ts"})).kind is WATERMARK_INVALID
+
+
+def test_a_python_model_is_no_dynamic_table() -> None:
+    assert failure({**node(), "language": "python"}).kind is MODEL_LANGUAGE
