@@ -1,0 +1,1 @@
+"""What Spark's checkpoints and Delta's logs say, read as files: no Spark, no JVM."""

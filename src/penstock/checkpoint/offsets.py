@@ -1,0 +1,108 @@
+"""What a stream has read, from Spark's checkpoint. Pure but for `committed`, which reads two files.
+
+Rules
+- A batch is read when commits/N exists; what it read up to is in offsets/N.
+- offsets/N is: the version `v1`, a line of metadata, then one line of JSON per source, `-` for a source without offset.
+- A Kafka offset names its topic and is recognised by it; Delta's offsets name only a table id and are given to the
+  table inputs in their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.compiler.spec import Input, KafkaInput, TableStreamInput
+
+Offset = dict[str, Any]
+
+
+def parse_offset_log(text: str) -> list[Offset | None]:
+    """The offsets of one batch, one per source; ValueError when the text is no offset log of version 1."""
+    lines = text.strip("\n").split("\n")
+    if lines[0].strip() != "v1":
+        raise ValueError(f"offset log of unknown version {lines[0][:20]!r}")
+    return [None if line.strip() == "-" else _offset(line) for line in lines[2:] if line.strip()]
+
+
+def _offset(line: str) -> Offset:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError(f"an offset is an object, not {line[:40]!r}")  # noqa: TRY004 -- the text is wrong, not a type
+    return value
+
+
+def by_relation(offsets: Sequence[Offset | None], inputs: Sequence[Input]) -> dict[str, Offset]:
+    """Which input each offset belongs to."""
+    found: dict[str, Offset] = {}
+    tables = iter([offset for offset in offsets if offset is not None and "reservoirVersion" in offset])
+    for item in inputs:
+        if isinstance(item, KafkaInput):
+            matches = [offset for offset in offsets if offset is not None and item.topic in offset]
+            if matches:
+                found[item.relation] = matches[0]
+        elif isinstance(item, TableStreamInput):
+            offset = next(tables, None)
+            if offset is not None:
+                found[item.relation] = offset
+    return found
+
+
+def newest_committed(commits: Sequence[str]) -> int | None:
+    """The highest batch among the names of a commits directory."""
+    numbers = [int(name) for name in commits if name.isdigit()]
+    return max(numbers, default=None)
+
+
+def committed_batch(checkpoint: Path) -> int | None:
+    """The newest batch that the checkpoint calls done; None before the first."""
+    try:
+        return newest_committed([entry.name for entry in (checkpoint / "commits").iterdir()])
+    except FileNotFoundError:
+        return None
+
+
+def committed(checkpoint: Path, inputs: Sequence[Input]) -> dict[str, Offset]:
+    """The offsets of the newest committed batch; empty before the first."""
+    try:
+        batch = committed_batch(checkpoint)
+        if batch is None:
+            return {}
+        return by_relation(parse_offset_log((checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")), inputs)
+    except FileNotFoundError:
+        return {}
+
+
+def normalised(value: Any) -> Offset | None:
+    """An offset as it is kept in the store: an object, or the same as text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def kafka_rows(checkpoint: Path, batch_id: int) -> int | None:
+    """How many messages a batch reads, from the offsets before and after it; None when a source is no topic.
+
+    A first batch starts where the stream was told to start, which the checkpoint does not say: None, too.
+    """
+    try:
+        ends = parse_offset_log((checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8"))
+        starts = parse_offset_log((checkpoint / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    rows = 0
+    for position, end in enumerate(ends):
+        start = starts[position] if position < len(starts) else None
+        if end is None:
+            continue
+        if start is None or "reservoirVersion" in end:
+            return None
+        for topic, partitions in end.items():
+            before = start.get(topic, {})
+            rows += sum(offset - before.get(partition, 0) for partition, offset in partitions.items())
+    return rows

@@ -1,0 +1,126 @@
+"""The Spark application of the engine.
+
+Rules
+- Everything listens on loopback only; the SQL endpoint wants a token, which travels by environment, never by arguments.
+- ANSI mode is off for streams and for dbt alike: a value that does not fit is null, in a test as in the stream.
+- Sizes are set on purpose: one JVM, a bounded heap, little history in the web UI.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from penstock import jars
+from penstock.errors.catalogue import PORT_TAKEN
+from penstock.paths import ProjectPaths
+from penstock.project.profile import RuntimeSettings
+
+LOOPBACK = "127.0.0.1"
+
+_FAIR_POOLS = """<?xml version="1.0"?>
+<allocations>
+  <!-- Queries of people (dbt, penstock query, notebooks) run in the default pool and come before the streams. -->
+  <pool name="default"><schedulingMode>FAIR</schedulingMode><weight>4</weight><minShare>1</minShare></pool>
+</allocations>
+"""
+
+_COMMON = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.sources.default": "delta",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "false",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.pollingDelay": "25ms",
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "20",
+    "spark.sql.streaming.ui.retainedQueries": "50",
+    "spark.cleaner.periodicGC.interval": "10min",
+}
+
+
+def free_port(wanted: int = 0) -> int:
+    """A free port on loopback: the wanted one or PORT_TAKEN; any when 0 is wanted."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, wanted))
+        except OSError as problem:
+            raise PORT_TAKEN.error(f"Port {wanted} of the engine is taken.") from problem
+        return int(probe.getsockname()[1])
+
+
+def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: str) -> SparkSession:
+    """The engine's session, with the SQL endpoint open on `port`."""
+    engine = settings.engine
+    paths.engine.mkdir(parents=True, exist_ok=True)
+    pools = paths.engine / "pools.xml"
+    pools.write_text(_FAIR_POOLS)
+    # Spark passes its settings to the JVM as arguments, which every user of the machine can read.
+    os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    conf = _COMMON | {
+        "spark.app.name": f"penstock {paths.project.name}",
+        "spark.driver.memory": engine.memory,
+        "spark.driver.extraJavaOptions": _java_options(paths),
+        "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.scheduler.allocation.file": str(pools),
+        "spark.sql.shuffle.partitions": str(engine.shuffle_partitions),
+        "spark.sql.warehouse.dir": str(paths.warehouse),
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={paths.metastore};create=true",
+        "spark.local.dir": str(paths.engine / "scratch"),
+        "spark.ui.port": "0",
+        "spark.penstock.project": str(paths.project),
+    }
+    if settings.kafka.bootstrap:
+        conf["spark.penstock.kafka.bootstrap"] = settings.kafka.bootstrap
+    return _build(f"local[{engine.cores}]", conf | engine.spark_conf)
+
+
+def standalone(name: str, project: Path) -> SparkSession:
+    """A session for one job under `spark-submit`: what the command line sets comes first."""
+    conf = _COMMON | {"spark.penstock.project": str(project)}
+    session = SparkSession.getActiveSession()
+    if session is None:
+        builder = SparkSession.builder.appName(name).enableHiveSupport()
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+    return session
+
+
+def _java_options(paths: ProjectPaths) -> str:
+    log = paths.logs / "derby.log"
+    return f"-Dderby.stream.error.file={log} -XX:+UseSerialGC -XX:MaxMetaspaceSize=400m -Xss1m"
+
+
+def _build(master: str, conf: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.master(master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
