@@ -1,0 +1,105 @@
+"""Beginning, end and age of topics, asked every second.
+
+Rules
+- One client for each broker and set of options, kept open: a look costs a round trip, not a connection.
+- Every call has a short deadline; a broker that does not answer makes the lag unknown, nothing more.
+- The time of a message is asked once while it stays the oldest unread one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from penstock.errors.catalogue import BROKER_UNREACHABLE, TOPIC_MISSING
+from penstock.kafka.admin import client_config
+
+TIMEOUT = 3.0
+_PARTITIONS_KEPT = 30.0  # seconds until a topic's partitions are counted again
+
+Options = tuple[tuple[str, str], ...]
+_Topic = tuple[str, Options, str]
+
+
+class TopicWatch:
+    """Answers about topics. For one thread; `close` ends its clients."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, Options], Any] = {}
+        self._partitions: dict[_Topic, tuple[float, int]] = {}
+        self._times: dict[tuple[_Topic, int], tuple[int, float | None]] = {}
+
+    def watermarks(self, bootstrap: str, topic: str, options: Options) -> tuple[dict[int, int], dict[int, int]]:
+        """Per partition, the oldest offset that is there and the one that the next message will get."""
+        client = self._client(bootstrap, options)
+        begin, end = {}, {}
+        try:
+            for number in range(self._count(client, (bootstrap, options, topic))):
+                begin[number], end[number] = client.get_watermark_offsets(
+                    TopicPartition(topic, number), timeout=TIMEOUT
+                )
+        except KafkaException as problem:
+            raise _named(bootstrap, topic, problem) from problem
+        return begin, end
+
+    def time_of(self, bootstrap: str, topic: str, options: Options, partition: int, offset: int) -> float | None:
+        """Epoch seconds of the message at the offset; None when it carries no time or does not come in time."""
+        key = ((bootstrap, options, topic), partition)
+        known = self._times.get(key)
+        if known is not None and known[0] == offset:
+            return known[1]
+        client = self._client(bootstrap, options)
+        try:
+            client.assign([TopicPartition(topic, partition, offset)])
+            message = client.poll(TIMEOUT)
+            client.unassign()
+        except KafkaException as problem:
+            raise _named(bootstrap, topic, problem) from problem
+        if message is None or message.error():
+            return None
+        kind, milliseconds = message.timestamp()
+        found = None if kind == 0 else milliseconds / 1000
+        self._times[key] = (offset, found)
+        return found
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def _client(self, bootstrap: str, options: Options) -> Any:
+        found = self._clients.get((bootstrap, options))
+        if found is None:
+            found = Consumer(
+                client_config(bootstrap, dict(options))
+                | {
+                    "group.id": f"penstock-lag-{uuid.uuid4().hex[:12]}",  # assigned by hand, never committed
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 20,
+                    "queued.max.messages.kbytes": 64,
+                    "fetch.message.max.bytes": 65536,
+                }
+            )
+            self._clients[(bootstrap, options)] = found
+        return found
+
+    def _count(self, client: Any, topic: _Topic) -> int:
+        known = self._partitions.get(topic)
+        if known is not None and time.monotonic() - known[0] < _PARTITIONS_KEPT:
+            return known[1]
+        found = client.list_topics(topic[2], timeout=TIMEOUT).topics[topic[2]]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        self._partitions[topic] = (time.monotonic(), len(found.partitions))
+        return len(found.partitions)
+
+
+def _named(bootstrap: str, topic: str, problem: KafkaException) -> Exception:
+    error = problem.args[0]
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return TOPIC_MISSING.error(f"The broker at {bootstrap} has no topic '{topic}'.")
+    return BROKER_UNREACHABLE.error(f"No Kafka broker answers at {bootstrap} ({error.str()}).")

@@ -1,0 +1,217 @@
+"""Deploying: what changes, what does not, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableStreamInput, Trigger
+from penstock.control import requests
+from penstock.control.deploy import deploy, run_command
+from penstock.errors import Location, PenstockError
+from penstock.errors.catalogue import MODEL_ANALYSIS
+from penstock.paths import ProjectPaths
+from penstock.project.profile import RuntimeSettings, save_settings
+from penstock.store import Command, Store, StreamState, Wanted, holder_id
+
+REFUSED = MODEL_ANALYSIS.error(
+    "there is no column 'prize'.", at=Location("models/a.sql", 3), hint="Did you mean 'price'?"
+)
+
+
+def spec(**changes: Any) -> StreamSpec:
+    return StreamSpec(
+        name="shop.a", unique_id="model.a", path="models/a.sql", sql="select * from u", stateful=False,
+        inputs=(TableStreamInput(view="u", relation="shop.up"),),
+        output=Output(relation="shop.a", mode=OutputMode.APPEND),
+    ).model_copy(update=changes)  # fmt: skip
+
+
+FASTER = spec(trigger=Trigger(time_window_ms=10))
+KEYED = spec(output=Output(relation="shop.a", mode=OutputMode.UPSERT, keys=("id",)))
+
+
+class Engine:
+    """Answers commands as the engine would, and stops streams as the supervisor would have it do."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.commands: list[Command] = []
+        self.refuses: set[tuple[str, bool]] = set()  # (kind, dry)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._lease = store.acquire("engine", holder_id(), 600)
+
+    def _run(self) -> None:
+        while not self._ending.wait(0.01):
+            for command in self.store.take_commands():
+                self.commands.append(command)
+                refused = (command.kind, bool(command.payload.get("dry"))) in self.refuses
+                self.store.finish(command.id, ok=not refused, result=dict(REFUSED.as_dict()) if refused else {})
+            found = self.store.find_desired("shop.a")
+            if found and found.wanted is Wanted.STOPPED and self.store.actual("shop.a").state is StreamState.RUNNING:
+                self.store.report("shop.a", state=StreamState.STOPPED)
+
+    def __enter__(self) -> Engine:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    @property
+    def asked(self) -> list[tuple[str, bool, bool]]:
+        return [(c.kind, c.payload.get("full_refresh", False), c.payload.get("dry", False)) for c in self.commands]
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ProjectPaths:
+    made = ProjectPaths(tmp_path)
+    save_settings(made, RuntimeSettings(target="dev", schema="shop"))
+    return made
+
+
+@pytest.fixture
+def store(paths: ProjectPaths) -> Store:
+    return Store.open(paths.store)
+
+
+@pytest.fixture
+def engine(store: Store) -> Iterator[Engine]:
+    with Engine(store) as running:
+        yield running
+
+
+def test_a_new_stream_is_prepared_and_then_deployed(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    made = deploy(store, paths, spec(), full_refresh=False)
+    assert (made.stream, made.generation, made.verdict, made.changed) == ("shop.a", 1, "NEW", True)
+    assert made.checkpoint == store.desired("shop.a").checkpoint_id
+    assert engine.asked == [("prepare", False, False)]
+    assert StreamSpec.from_json(engine.commands[0].payload["spec"]) == spec()
+
+
+def test_an_unchanged_stream_changes_nothing_and_asks_nobody(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    first = deploy(store, paths, spec())
+    before = store.desired("shop.a")
+    second = deploy(store, paths, spec())
+    assert (second.verdict, second.changed, second.generation) == ("NO-OP", False, first.generation)
+    assert store.desired("shop.a") == before
+    assert len(engine.commands) == 1
+
+
+def test_a_change_that_the_state_survives_keeps_the_checkpoint(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    first = deploy(store, paths, spec())
+    second = deploy(store, paths, FASTER)
+    assert (second.verdict, second.generation, second.checkpoint) == ("RESTART", 2, first.checkpoint)
+    assert second.reasons
+
+
+def test_a_change_that_needs_a_rebuild_is_refused_with_its_reason(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec())
+    with pytest.raises(PenstockError, match=r"PEN-3005 models/a.sql: .*output mode append -> upsert.*--full-refresh"):
+        deploy(store, paths, KEYED)
+    assert store.desired("shop.a").generation == 1
+    assert len(engine.commands) == 1
+
+
+def test_a_spec_of_another_version_needs_a_rebuild(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    store.deploy("shop.a", '{"format_version": 0, "what": "ever"}', "h", verdict="NEW", new_checkpoint=False)
+    with pytest.raises(PenstockError, match=r"PEN-3005 .*another version"):
+        deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.STOPPED)
+    assert deploy(store, paths, spec(), full_refresh=True).generation == 2
+
+
+def test_a_full_refresh_checks_stops_and_makes_anew(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    first = deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING)
+    second = deploy(store, paths, KEYED, full_refresh=True)
+    assert engine.asked[1:] == [("prepare", True, True), ("prepare", True, False)]
+    assert (second.verdict, second.generation) == ("REBUILD", 2)
+    assert second.checkpoint != first.checkpoint
+    assert store.desired("shop.a").wanted is Wanted.RUNNING
+
+
+def test_a_full_refresh_of_an_unchanged_stream_is_a_rebuild_as_well(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    first = deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.STOPPED)
+    second = deploy(store, paths, spec(), full_refresh=True)
+    assert second.changed
+    assert second.checkpoint != first.checkpoint
+
+
+@pytest.mark.parametrize("full_refresh", [False, True])
+@pytest.mark.parametrize("dry", [False, True])
+def test_nothing_is_changed_when_the_engine_refuses(
+    store: Store, paths: ProjectPaths, engine: Engine, full_refresh: bool, dry: bool
+) -> None:
+    deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING)
+    before = store.desired("shop.a")
+    engine.refuses = {("prepare", dry), ("prepare", full_refresh and dry)}
+    with pytest.raises(PenstockError) as caught:
+        deploy(store, paths, FASTER, full_refresh=full_refresh)
+    assert str(caught.value) == "PEN-1304 models/a.sql:3: there is no column 'prize'. Did you mean 'price'?"
+    after = store.desired("shop.a")
+    assert (after.generation, after.spec_hash, after.wanted) == (before.generation, before.spec_hash, before.wanted)
+    if full_refresh and dry:
+        assert store.actual("shop.a").state is StreamState.RUNNING, "it was refused before the stream was stopped"
+
+
+def test_a_second_deployment_waits_then_says_who_is_in_the_way(store: Store, paths: ProjectPaths) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        lease = store.acquire("deploy", holder_id(other.pid), 60)
+        assert lease is not None
+        told: list[str] = []
+        with pytest.raises(PenstockError, match=rf"PEN-3003 .*process {other.pid}"):
+            deploy(store, paths, spec(), busy_timeout=1.2, progress=told.append)
+        assert told == ["Waiting for another deployment to end"]
+        other.communicate(b"\n")
+
+
+def test_the_turn_of_a_dead_process_is_over_at_once(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    store.acquire("deploy", holder_id(other.pid), 600)
+    other.communicate(b"\n")
+    assert deploy(store, paths, spec(), busy_timeout=0.1).changed
+    assert store.lease("deploy") is None
+
+
+def test_threads_of_one_process_take_turns(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    made: list[str] = []
+
+    def deploy_one(number: int) -> None:
+        made.append(deploy(store, paths, spec(name=f"shop.s{number}"), busy_timeout=0.2).verdict)
+
+    threads = [threading.Thread(target=deploy_one, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == ["NEW"] * 6
+
+
+def test_a_question_that_nobody_answers_is_withdrawn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "ENGINE_GRACE", 0.2)
+    with pytest.raises(PenstockError, match="PEN-4002"):
+        run_command(store, "prepare", "shop.a", {}, 30)
+    assert store.take_commands() == []
+
+
+def test_a_question_to_an_engine_that_died_fails_as_lost(store: Store) -> None:
+    threading.Timer(0.2, store.abandon_commands).start()
+    with pytest.raises(PenstockError, match="PEN-4005"):
+        run_command(store, "prepare", "shop.a", {}, 30)
