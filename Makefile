@@ -1,0 +1,35 @@
+# `make help` lists the targets: the text behind each `##`.
+BIN := .venv/bin
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench soak clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with all packages and fetch the jars (PYTHON=python3 names the interpreter)
+	@PYTHON="$(PYTHON)" tools/setup.sh
+
+demo: setup ## Clicks become recommendations, live until Ctrl-C (ONCE=1: about 30 s, then stop)
+	@$(BIN)/penstock demo $(if $(ONCE),--once)
+
+test: lint ## Run every check and test (PYTEST_ARGS="-k name" chooses tests)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup ## Run ruff, mypy and the contracts of the layers
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup ## Measure Penstock beside a hand-written PySpark job
+	@$(BIN)/python -m bench
+
+soak: setup ## Run streams for a long time while things are killed (MINUTES=60)
+	@$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),60)
+
+clean: ## Remove what was built; the jars stay in the user's cache
+	@rm -rf .venv target logs dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests bench orchestration -name __pycache__ -type d -prune -exec rm -rf {} +

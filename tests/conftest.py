@@ -1,0 +1,231 @@
+"""Fixtures of the whole pytest run: one broker and one engine, started when the first test asks for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, Trigger
+from penstock.control import up
+from penstock.control.deploy import Deployment, deploy
+from penstock.control.streams import drop_stream
+from penstock.dev import broker as broker_service
+from penstock.dev.broker import Broker
+from penstock.engine.process import Endpoint, read_endpoint
+from penstock.kafka.admin import client_config, create_topics
+from penstock.paths import ProjectPaths
+from penstock.project.profile import KafkaSettings, RuntimeSettings
+from penstock.store import Actual, Store, StreamState
+
+
+def pytest_sessionstart() -> None:
+    """A run that is told to end (CI's time is up) ends its services, too."""
+    # The JVMs of a run live for minutes: quick compilation does more for them than thorough compilation.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", returncode=143))
+
+
+MakeTopic = Callable[..., str]
+Produce = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def broker_paths(tmp_path_factory: pytest.TempPathFactory) -> ProjectPaths:
+    """The project directory that the run's broker belongs to."""
+    return ProjectPaths(tmp_path_factory.mktemp("broker"))
+
+
+@pytest.fixture(scope="session")
+def broker(broker_paths: ProjectPaths) -> Iterator[Broker]:
+    """A real Kafka broker for all tests of the run; ended with it, whatever happened."""
+    try:
+        yield broker_service.start(broker_paths)
+    finally:
+        broker_service.stop(broker_paths)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Broker, supervisor and engine of the run, and what tests do with them."""
+
+    paths: ProjectPaths
+    store: Store
+    settings: RuntimeSettings
+    bootstrap: str
+
+    def endpoint(self, timeout: float = 120) -> Endpoint:
+        """The engine that runs now, waited for when it is being started again."""
+        return self.until(lambda: read_endpoint(self.paths), "an engine", timeout)
+
+    def deploy(self, spec: StreamSpec, *, full_refresh: bool = False) -> Deployment:
+        """As `dbt run` does it."""
+        self.endpoint()
+        return deploy(self.store, self.paths, spec, full_refresh=full_refresh)
+
+    def state(self, stream: str, *states: StreamState, timeout: float = 90) -> Actual:
+        """The stream's record once it is in one of the states."""
+
+        def there() -> Actual | None:
+            found = self.store.actual(stream)
+            return found if found.state in states else None
+
+        return self.until(there, f"{stream} to be {' or '.join(states)}", timeout, lambda: self.store.actual(stream))
+
+    def until(
+        self, look: Callable[[], Any], what: str, timeout: float = 60, last: Callable[[], Any] | None = None
+    ) -> Any:
+        """What `look` finds, as soon as it finds something."""
+        deadline = time.monotonic() + timeout
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"waited {timeout} s for {what}; last: {last() if last else found}")
+            time.sleep(0.05)
+        return found
+
+    def sql(self, query: str) -> list[tuple[Any, ...]]:
+        """Rows of a query, over Spark Connect as every user's."""
+        from pyspark.sql.connect.session import SparkSession
+
+        session = SparkSession.builder.remote(self.endpoint().url).create()
+        try:
+            return [tuple(row) for row in session.sql(query).collect()]
+        finally:
+            session.stop()
+
+
+@pytest.fixture(scope="session")
+def platform(broker_paths: ProjectPaths, broker: Broker) -> Iterator[Platform]:
+    """A running engine under its supervisor, for all tests of the run."""
+    settings = RuntimeSettings(target="dev", schema="default", kafka=KafkaSettings(embedded=True))
+    try:
+        up.ensure_up(broker_paths, settings, timeout=240)
+        store = Store.open(broker_paths.store)
+        yield Platform(broker_paths, store, settings, broker.bootstrap)
+    finally:
+        up.down(broker_paths, keep_broker=True)
+
+
+@pytest.fixture
+def schema(platform: Platform) -> Iterator[str]:
+    """A schema that no other test has; the streams in it are dropped in the end."""
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    yield name
+    platform.endpoint()
+    for want in platform.store.all_desired():
+        if want.stream.startswith(f"{name}."):
+            drop_stream(platform.store, want.stream)
+
+
+MakeSpec = Callable[..., StreamSpec]
+
+
+@pytest.fixture
+def make_spec(schema: str) -> MakeSpec:
+    """`make_spec("clean", topic, sql)`: a spec over a topic of JSON `{"k": …, "v": …}` with key and offset columns."""
+
+    def make(
+        name: str,
+        topic: str,
+        sql: str,
+        *,
+        keys: tuple[str, ...] | None = None,
+        stateful: bool = False,
+        small_batch_rows: int = 20_000,
+        trigger: Trigger | None = None,
+    ) -> StreamSpec:
+        columns = (
+            Column(name="key", type="string", origin="key"),
+            Column(name="k", type="string", origin="value.k"),
+            Column(name="v", type="bigint", origin="value.v"),
+            Column(name="part", type="int", origin="partition"),
+            Column(name="pos", type="bigint", origin="offset"),
+            Column(name="at", type="timestamp", origin="timestamp"),
+        )
+        return StreamSpec(
+            name=f"{schema}.{name}",
+            unique_id=f"model.test.{name}",
+            path=f"models/{name}.sql",
+            sql=sql,
+            stateful=stateful,
+            inputs=(KafkaInput(view="input", relation=f"{schema}_raw.input", topic=topic, columns=columns),),
+            output=Output(
+                relation=f"{schema}.{name}",
+                mode=OutputMode.APPEND if keys is None else OutputMode.UPSERT,
+                keys=keys or (),
+            ),
+            trigger=trigger or Trigger(),
+            small_batch_rows=small_batch_rows,
+        )
+
+    return make
+
+
+@pytest.fixture
+def topic(broker: Broker) -> MakeTopic:
+    """`topic(partitions=1, name="clicks")` creates a topic that no other test has; its name."""
+
+    def make(partitions: int = 1, *, name: str = "topic") -> str:
+        unique = f"{name}-{uuid.uuid4().hex[:10]}"
+        create_topics(broker.bootstrap, {unique: partitions})
+        return unique
+
+    return make
+
+
+@pytest.fixture
+def produce(broker: Broker) -> Produce:
+    """`produce(topic, records)` sends values (a mapping becomes JSON) and waits until the broker has them; how many.
+
+    A record may also be `(key, value)`; `headers` and `partition` are the same for all records of a call.
+    """
+    producer = Producer(client_config(broker.bootstrap) | {"enable.idempotence": True, "linger.ms": 5})
+
+    def send(
+        topic: str,
+        records: Iterable[Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        partition: int = -1,
+    ) -> int:
+        failures: list[str] = []
+        sent = 0
+        for record in records:
+            key, value = record if isinstance(record, tuple) else (None, record)
+            producer.produce(
+                topic,
+                value=_encoded(value),
+                key=_encoded(key),
+                partition=partition,
+                headers=[(name, text.encode()) for name, text in (headers or {}).items()],
+                on_delivery=lambda error, _: failures.append(error.str()) if error else None,
+            )
+            producer.poll(0)
+            sent += 1
+        left = producer.flush(30)
+        assert not failures, failures[0]
+        assert left == 0, f"{left} records were not confirmed"
+        return sent
+
+    return send
+
+
+@pytest.fixture
+def project_paths(tmp_path: Path) -> ProjectPaths:
+    """An empty project directory of the test's own."""
+    return ProjectPaths(tmp_path)
+
+
+def _encoded(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
