@@ -47,10 +47,12 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def writer(table: Path, *, token: int = 1, mode: str = "append", stateful: bool = False) -> TableWriter:
+def writer(
+    table: Path, *, token: int = 1, mode: str = "append", stateful: bool = False, keys: tuple[str, ...] = ("item",)
+) -> TableWriter:
     target = Target(
         stream="shop.items", table="shop.items", path=str(table), mode=mode,
-        keys=("item",) if mode == "upsert" else (), checkpoint=table.parent / "checkpoint", checkpoint_id="g1-x",
+        keys=keys if mode == "upsert" else (), checkpoint=table.parent / "checkpoint", checkpoint_id="g1-x",
         small_batch_rows=1000, stateful=stateful,
     )  # fmt: skip
     return TableWriter(target, token)
@@ -131,6 +133,20 @@ def test_an_upsert_replaces_rows_by_key_and_null_is_a_key(table: Path) -> None:
     write(Batch(("a", 1), (None, 1)), 0)
     write(Batch(("a", 2), (None, 5), ("b", 1)), 1)
     assert rows(table) == [("", 5), ("a", 2), ("b", 1)]
+
+
+def test_an_upsert_by_several_keys_replaces_only_where_all_are_the_same(table: Path) -> None:
+    write = writer(table, mode="upsert", stateful=True, keys=("item", "n"))
+    write(Batch(("a", 1), (None, 1)), 0)
+    write(Batch(("a", 1), ("a", 2), (None, 1)), 1)
+    assert rows(table) == [("", 1), ("a", 1), ("a", 2)]
+
+
+def test_an_upsert_without_a_key_keeps_one_row(table: Path) -> None:
+    write = writer(table, mode="upsert", stateful=True, keys=())
+    write(Batch(("a", 1)), 0)
+    write(Batch(("a", 2)), 1)
+    assert rows(table) == [("a", 2)]
 
 
 def test_of_several_rows_of_a_key_in_a_batch_the_last_one_counts(table: Path) -> None:

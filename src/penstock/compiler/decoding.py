@@ -41,8 +41,9 @@ def value_schema(source: KafkaInput) -> list[str]:
 
 
 def has_value(source: KafkaInput) -> list[str]:
-    """The condition that something could be decoded, as SQL, a part a field: their types differ, so no coalesce."""
-    fields = [f"message.{quoted(name)} is not null" for name in _tree(source)]
+    """The condition that something could be decoded, as SQL, a part a column: their types differ, so no coalesce."""
+    paths = dict.fromkeys(_path(column) for column in source.columns if _is_path(column))
+    fields = [f"message.{path} is not null" for path in paths]
     return [f"{field} or " for field in fields[:-1]] + fields[-1:]
 
 
@@ -86,11 +87,14 @@ def _is_path(column: Column) -> bool:
     return column.origin.startswith("value.")
 
 
+def _path(column: Column) -> str:
+    return ".".join(quoted(name) for name in column.origin.split(".")[1:])
+
+
 def _expression(column: Column, source: KafkaInput) -> str:
     origin, kind = column.origin, column.type
     if _is_path(column):
-        path = ".".join(quoted(name) for name in origin.split(".")[1:])
-        return f"F.col({literal(f'message.{path}')})"
+        return f"F.col({literal(f'message.{_path(column)}')})"
     if origin.startswith("header("):
         name = origin[len("header(") : -1]
         return _cast(f"header({literal(name)})", kind)

@@ -139,9 +139,8 @@ def _stream(spec: StreamSpec) -> str:
 
 
 def is_continuous(spec: StreamSpec) -> bool:
-    """Whether a batch begins as soon as rows are there: then only Kafka is polled, and nothing waits to fill up."""
-    streaming = [each for each in spec.inputs if each.kind != "table"]
-    return spec.trigger.buffer_limit == 1 and all(each.kind == "kafka" for each in streaming)
+    """Whether the inputs are asked all the time: topics are, and hold a buffer back themselves until it is full."""
+    return all(each.kind == "kafka" for each in spec.inputs if each.kind != "table")
 
 
 def _tuple(values: Iterable[str]) -> str:

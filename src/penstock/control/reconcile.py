@@ -6,6 +6,7 @@ Rules
   took too long.
 - A failure waits, longer each time; K failures in a row without a healthy stretch quarantine the stream, an error that
   cannot heal by itself (the model is wrong) at once. A quarantine ends when a person starts or deploys the stream.
+- A full disk or a broker that is away is not the stream's fault: it is tried again for as long as that takes.
 - An engine that died is the engine's failure: its streams are lost, not failed, and start again under the next one.
 - A stream that runs without being deployed is stopped.
 - The engine itself is never stopped from here; `down` does that.
@@ -30,8 +31,10 @@ from penstock.control.actions import (
     StreamAction,
 )
 from penstock.control.policy import Policy
+from penstock.errors.catalogue import BROKER_UNREACHABLE, DISK_FULL
 from penstock.store import Actual, Desired, StreamState, Wanted
 
+_OUTAGES = (DISK_FULL.code, BROKER_UNREACHABLE.code)
 _LIVE = (StreamState.STARTING, StreamState.RUNNING, StreamState.STOPPING)
 
 
@@ -120,7 +123,7 @@ def _failure(found: Actual, now: float, policy: Policy) -> StreamAction:
     failures = found.failures + 1
     if (found.error_code or "").startswith("PEN-13"):
         return Quarantine(found.stream, failures, "the model has to be mended first")
-    if failures >= policy.quarantine_after:
+    if failures >= policy.quarantine_after and found.error_code not in _OUTAGES:
         return Quarantine(found.stream, failures, f"it failed {failures} times in a row")
     since = found.last_failure_at if found.last_failure_at is not None else now
     return ScheduleRetry(found.stream, failures, max(since, now - policy.cap) + policy.delay(found.stream, failures))

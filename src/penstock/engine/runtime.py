@@ -8,15 +8,16 @@ Rules
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.engine import tables
+from penstock.engine.identity import Mark, application
 from penstock.engine.sink import TableWriter, Target
 from penstock.kafka.admin import resolve_bootstrap
 from penstock.paths import ProjectPaths
@@ -123,7 +124,8 @@ def main(stream: Stream) -> None:
     session = session_for(spark, stream)
     tables.ensure(session, stream.table, stream.build(session).schema, stream.name)
     checkpoint = arguments.checkpoint.resolve()
-    running = start(session, stream, checkpoint=checkpoint, checkpoint_id=checkpoint.name, token=_process_token())
+    token = _next_token(tables.location(session, stream.table), application(stream.name, checkpoint.name))
+    running = start(session, stream, checkpoint=checkpoint, checkpoint_id=checkpoint.name, token=token)
     try:
         if arguments.once:
             running.query.processAllAvailable()
@@ -135,8 +137,6 @@ def main(stream: Stream) -> None:
         spark.stop()
 
 
-def _process_token() -> int:
-    """Without a store nobody hands out tokens; a later process has a higher start time, which does as well."""
-    from penstock import processes
-
-    return int(processes.started_at(os.getpid()) or 0) % (1 << 24)
+def _next_token(path: str, app: str) -> int:
+    """Without a store nobody hands out tokens; one above the last that the table's log knows does as well."""
+    return Mark.of(DeltaTable(path).transaction_version(app)).token + 1

@@ -183,7 +183,7 @@ class TableWriter:
         raise LEASE_LOST.error(f"{self._target.stream}: batch {batch_id} met {_TRIES} concurrent commits.")
 
     def _merge(self, rows: pa.Table, batch_id: int) -> None:
-        same = " AND ".join(f'target."{key}" IS NOT DISTINCT FROM source."{key}"' for key in self._target.keys)
+        same = " AND ".join(f'(target."{key}" IS NOT DISTINCT FROM source."{key}")' for key in self._target.keys)
         (
             self._table.merge(
                 rows,

@@ -58,7 +58,8 @@ def shop__clicks(spark: SparkSession) -> DataFrame:
         "message.`item_id` is not null or "
         "message.`price` is not null or "
         "message.`clicked_at` is not null or "
-        "message.`place` is not null",
+        "message.`place`.`city` is not null or "
+        "message.`place`.`country` is not null",
     )
     return rows.select(
         F.col("key").cast("string").alias("user_id"),
@@ -85,7 +86,7 @@ STREAM = runtime.Stream(
     mode="upsert",
     keys=("category",),
     time_window_ms=5000,
-    continuous=False,
+    continuous=True,
     shuffle_partitions=2,
     small_batch_rows=20000,
     stateful=True,

@@ -55,7 +55,8 @@ def shop__clicks(spark: SparkSession) -> DataFrame:
         "message.`item_id` is not null or "
         "message.`price` is not null or "
         "message.`clicked_at` is not null or "
-        "message.`place` is not null",
+        "message.`place`.`city` is not null or "
+        "message.`place`.`country` is not null",
     )
     return rows.select(
         F.col("key").cast("string").alias("user_id"),

@@ -1,0 +1,102 @@
+"""`penstock demo` in a copy of this repository's own project: it shows real rows and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+ROOT = Path(__file__).parents[2]
+PENSTOCK = str(Path(sys.executable).parent / "penstock")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    copy = tmp_path / "demo"
+    copy.mkdir()
+    shutil.copy(ROOT / "dbt_project.yml", copy)
+    for name in ("models", "sources", "seeds", "profiles"):
+        shutil.copytree(ROOT / name, copy / name)
+    return copy
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith(("DBT_", "PENSTOCK_KAFKA"))}
+
+
+def penstock(project: Path, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [PENSTOCK, *args],
+        cwd=project, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def left_over(project: Path) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(project) in line:
+            found.append(line[:200])
+    return found
+
+
+def test_once_shows_recommendations_and_stops_everything(project: Path) -> None:
+    demo = penstock(project, "demo", "--once", "--seconds", "5", "--rate", "60", "--output", "json")
+    printed, progress = demo.communicate(timeout=400)
+    assert demo.returncode == 0, progress
+    found = json.loads(printed)
+    assert found["clicks"] > 100
+    assert {"item", "rank", "recommendation", "score"} <= set(found["rows"][0])
+    assert found["streams"]
+    assert {stream["state"] for stream in found["streams"]} == {"running"}
+    assert {"up", "dbt seed", "dbt run", "streaming"} <= set(found["seconds"])
+    assert left_over(project) == []
+
+
+@pytest.mark.parametrize("moment", ["Waiting for the engine", "dbt run"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_stops_what_it_started(project: Path, moment: str, number: signal.Signals) -> None:
+    demo = penstock(project, "demo", "--once")
+    assert demo.stderr is not None
+    for line in demo.stderr:
+        if line.startswith(moment):
+            break
+    else:
+        pytest.fail(f"the demo ended before '{moment}'")
+    if number == signal.SIGINT:
+        os.killpg(demo.pid, number)  # a terminal's Ctrl-C goes to dbt as well
+    else:
+        os.kill(demo.pid, number)
+    _, progress = demo.communicate(timeout=120)
+    assert demo.returncode == 130, progress
+    deadline = time.monotonic() + 10
+    while left_over(project) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left_over(project) == []
+
+
+def test_a_demo_that_fails_leaves_a_project_up_that_was_up(project: Path) -> None:
+    up = penstock(project, "up")
+    up.communicate(timeout=240)
+    try:
+        demo = penstock(
+            project, "demo", "--once", "--seconds", "1", "--sql", "select * from no_such_table", "-o", "json"
+        )
+        printed, _ = demo.communicate(timeout=240)
+        assert demo.returncode == 2
+        assert json.loads(printed)["error"]["code"] == "PEN-4006"
+        status = penstock(project, "status", "--output", "json")
+        assert json.loads(status.communicate(timeout=60)[0])["engine"]["state"] == "up"
+    finally:
+        penstock(project, "down").communicate(timeout=120)
+    assert left_over(project) == []

@@ -1,0 +1,135 @@
+"""The engine is killed while rows flow; the tables must equal a batch computation over the whole topic."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from penstock import processes
+from penstock.compiler.spec import StreamSpec, TableStreamInput
+from penstock.store import StreamState
+
+KILLS = 4
+PER_SECOND = 300
+
+
+@pytest.mark.timeout(600)
+def test_no_row_is_lost_and_none_comes_twice_across_kills_of_the_engine(
+    platform: Any, topic: Any, produce: Any, make_spec: Any
+) -> None:
+    # Given: two writers of rows (small commits and Spark's own), a count kept by upsert, and a stream on a table.
+    seed = int(os.environ.get("PENSTOCK_FAULT_SEED", "20"))
+    chance = random.Random(seed)
+    clicks = topic(3, name="faults")
+    specs = {
+        "small": make_spec("small", clicks, "select part, pos, k, v from input"),
+        "large": make_spec("large", clicks, "select part, pos, k, v from input", small_batch_rows=0),
+        "counts": make_spec(
+            "counts",
+            clicks,
+            "select k, count(*) as n, sum(v) as total from input group by k",
+            keys=("k",),
+            stateful=True,
+        ),
+    }
+    specs["chained"] = _chained(make_spec, specs["small"])
+    for spec in specs.values():
+        platform.deploy(spec)
+    for spec in specs.values():
+        platform.state(spec.name, StreamState.RUNNING)
+
+    # When: rows flow, and at seeded moments the engine is killed: the driver alone, or the whole session.
+    done = threading.Event()
+    sent: list[tuple[str, int]] = []
+    flow = threading.Thread(target=_flow, args=(produce, clicks, chance.randrange(1 << 30), done, sent))
+    flow.start()
+    try:
+        for number in range(KILLS):
+            engine = platform.endpoint()
+            for spec in specs.values():
+                platform.state(spec.name, StreamState.RUNNING)
+            _await_batch(platform, specs["small"].name)
+            time.sleep(chance.uniform(0.0, 1.5))  # not a wait for anything: the moment of the kill is the input here
+            _kill(engine.pid, whole=number % 2 == 1)
+            platform.until(lambda pid=engine.pid, at=engine.started_at: not processes.alive(pid, at), "its end")
+    finally:
+        done.set()
+        flow.join()
+    assert len(sent) > 500, "the test must have had rows in flight"
+    platform.state(specs["small"].name, StreamState.RUNNING)
+    _await_batch(platform, specs["small"].name)
+    last = [("item-last", n) for n in range(20)]
+    produce(clicks, [(k, {"k": k, "v": v}) for k, v in last])
+    sent.extend(last)
+
+    # Then: everything is read, and every table says what the topic says.
+    counts = Counter(k for k, _ in sent)
+    totals: Counter[str] = Counter()
+    for k, v in sent:
+        totals[k] += v
+    want_counts = sorted((k, counts[k], totals[k]) for k in counts)
+    want_chained = sorted((k, counts[k]) for k in counts)
+    name = {key: spec.name for key, spec in specs.items()}
+
+    def settled() -> bool:
+        rows = platform.sql(
+            f"select (select count(*) from {name['small']}), (select count(*) from {name['large']}), "
+            f"(select sum(n) from {name['counts']}), (select sum(n) from {name['chained']})"
+        )[0]
+        return all(count == len(sent) for count in rows)
+
+    def seen() -> Any:
+        return {key: platform.store.actual(spec.name) for key, spec in specs.items()}
+
+    platform.until(settled, f"{len(sent)} rows everywhere (seed {seed})", 180, seen)
+    for writer in ("small", "large"):
+        rows = platform.sql(f"select part, pos, k, v from {name[writer]}")
+        assert len({row[:2] for row in rows}) == len(rows) == len(sent), f"{writer}: a row is there twice"
+        assert sorted(row[2:] for row in rows) == sorted(sent), f"{writer}: other rows than were sent"
+    assert sorted(platform.sql(f"select k, n, total from {name['counts']}")) == want_counts
+    assert sorted(platform.sql(f"select k, n from {name['chained']}")) == want_chained
+
+    # And: both ways of writing were used, and the restarts were counted.
+    assert {batch.writer for batch in platform.store.progress(name["small"])} & {"delta-rs"}
+    assert {batch.writer for batch in platform.store.progress(name["large"])} & {"spark"}
+    assert all(platform.store.actual(stream).restarts >= KILLS for stream in name.values())
+
+
+def _await_batch(platform: Any, stream: str) -> None:
+    """Until the stream has committed a batch since it was started."""
+
+    def committed() -> bool:
+        found = platform.store.actual(stream)
+        return found.started_at is not None and (found.last_batch_at or 0.0) > found.started_at
+
+    platform.until(committed, f"a batch of {stream}", 120, lambda: platform.store.actual(stream))
+
+
+def _chained(make_spec: Any, upstream: StreamSpec) -> StreamSpec:
+    spec: StreamSpec = make_spec(
+        "chained", "unused", "select k, count(*) as n from upstream group by k", keys=("k",), stateful=True
+    )
+    return spec.model_copy(update={"inputs": (TableStreamInput(view="upstream", relation=upstream.output.relation),)})
+
+
+def _flow(produce: Any, topic: str, seed: int, done: threading.Event, sent: list[tuple[str, int]]) -> None:
+    chance = random.Random(seed)
+    while not done.is_set():
+        rows = [(f"item-{int(chance.paretovariate(1.2)) % 40}", chance.randrange(100)) for _ in range(PER_SECOND // 10)]
+        produce(topic, [(k, {"k": k, "v": v}) for k, v in rows])
+        sent.extend(rows)
+        done.wait(0.1)
+
+
+def _kill(pid: int, *, whole: bool) -> None:
+    if whole:
+        os.killpg(pid, signal.SIGKILL)  # driver and JVM in the same moment, as a machine that loses its power
+    else:
+        os.kill(pid, signal.SIGKILL)  # the driver; its JVM notices a moment later
