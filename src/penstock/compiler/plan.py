@@ -112,7 +112,9 @@ class _Reasons:
             self._setting(f"start of {relation}", old.starting, new.starting)
             self._setting(f"value format of {relation}", old.value_format, new.value_format, rebuild=stateful)
             self._setting(f"key format of {relation}", old.key_format, new.key_format, rebuild=stateful)
-            self._setting(f"options of {relation}", dict(old.options), dict(new.options))
+            # Names alone: a value may be a password.
+            changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
+            self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
             self._columns(relation, old, new, stateful=stateful)
             self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
         elif isinstance(old, TableStreamInput) and isinstance(new, TableStreamInput):

@@ -60,9 +60,9 @@ def bootstrap(spark: SparkSession, explicit: str | None) -> str:
     return resolve_bootstrap(explicit, spark.conf.get(BOOTSTRAP_CONF, None), ProjectPaths(project))
 
 
-def session_for(spark: SparkSession, stream: Stream) -> SparkSession:
-    """A session of the stream's own: its settings and views touch nobody else's."""
-    session = spark.newSession()
+def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None = None) -> SparkSession:
+    """A session of the stream's own, the `known` one or a new one: its settings and views touch nobody else's."""
+    session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
     for name in (BOOTSTRAP_CONF, PROJECT_CONF):
         value = spark.conf.get(name, None)

@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -42,6 +43,8 @@ _COMMON = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "128",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.pollingDelay": "25ms",
@@ -73,11 +76,13 @@ def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: 
     """The engine's session, with the SQL endpoint open on `port`."""
     engine = settings.engine
     paths.engine.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(paths.engine / "scratch", ignore_errors=True)  # of an engine that was killed
     pools = paths.engine / "pools.xml"
     pools.write_text(_FAIR_POOLS)
     # Spark passes its settings to the JVM as arguments, which every user of the machine can read.
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc would keep an arena per thread for RocksDB and Arrow
     conf = _COMMON | {
         "spark.app.name": f"penstock {paths.project.name}",
         "spark.driver.memory": engine.memory,
@@ -114,7 +119,9 @@ def standalone(name: str, project: Path) -> SparkSession:
 
 def _java_options(paths: ProjectPaths) -> str:
     log = paths.logs / "derby.log"
-    return f"-Dderby.stream.error.file={log} -XX:+UseSerialGC -XX:MaxMetaspaceSize=400m -Xss1m"
+    return (
+        f"-Dderby.stream.error.file={log} -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=400m -Xss1m"
+    )
 
 
 def _build(master: str, conf: dict[str, str]) -> SparkSession:
