@@ -209,6 +209,13 @@ MODEL_UPDATING_INPUT = Kind(
     "Read its own inputs, or make this model a view.",
     _BAD,
 )
+MODEL_NOT_FOLLOWED = Kind(
+    "PEN-1310",
+    "A config key does not apply to dynamic tables",
+    "The key works for dbt's tables; a stream's table would ignore it without a word.",
+    "Remove the key, or make the model a table.",
+    _BAD,
+)
 
 # -- 20xx: Kafka ------------------------------------------------------------------------------------------------------
 BROKER_UNREACHABLE = Kind(
