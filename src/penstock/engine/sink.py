@@ -172,6 +172,8 @@ class TableWriter:
         return rows  # None: it stays cached for Spark's writer, which lets go of it
 
     def _arrow_keys(self, batch: DataFrame) -> bool:
+        if not self._target.keys:
+            return True  # without asking the JVM for the columns
         types = dict(batch.dtypes)
         return all(types[key].split("(")[0] in _SIMPLE for key in self._target.keys)
 
