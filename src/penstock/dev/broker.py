@@ -57,8 +57,13 @@ def start(paths: ProjectPaths, *, port: int = 0, timeout: float = 60.0, progress
             if running is not None and port not in (0, running.port):
                 _end(paths, running)  # another fixed port was asked for; the data moves along
                 running = None
-            broker = running or _launch(paths, jars, port, deadline)
-            _await_answer(paths, broker, deadline)
+            if running is not None and _await_answer(paths, running, deadline):
+                return running
+            # There was none, or it was on its way out when it was found.
+            broker = _launch(paths, jars, port, deadline)
+            if not _await_answer(paths, broker, deadline):
+                _state(paths).unlink(missing_ok=True)
+                raise _not_started(paths, "ended")
             return broker
     except TimeoutError as cause:
         raise BROKER_START.error("Another process has been starting or stopping the broker all the time.") from cause
@@ -162,16 +167,15 @@ def _await_release(ports: list[int | None]) -> None:
         time.sleep(_POLL)
 
 
-def _await_answer(paths: ProjectPaths, broker: Broker, deadline: float) -> None:
-    while True:
-        if not processes.alive(broker.pid, broker.started_at):
-            _state(paths).unlink(missing_ok=True)
-            raise _not_started(paths, "ended")
+def _await_answer(paths: ProjectPaths, broker: Broker, deadline: float) -> bool:
+    """Until the broker answers; False when it ended instead."""
+    while processes.alive(broker.pid, broker.started_at):
         if _listens(broker.port) and healthy(broker, timeout=1.0):
-            return
+            return True
         if time.monotonic() >= deadline:
             raise _not_started(paths, "does not answer in time")
         time.sleep(_POLL)
+    return False
 
 
 def _not_started(paths: ProjectPaths, how: str) -> Exception:
