@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from penstock.compiler import StreamSpec, compile_model
 from penstock.project.source import StreamSource, read_source
 
 FILE = "sources/shop.yml"
@@ -47,6 +48,19 @@ def entries(text: str, project: Path) -> list[dict[str, Any]]:
 
 def read_all(text: str, project: Path) -> list[StreamSource]:
     return [read_source(entry, project) for entry in entries(text, project)]
+
+
+def compiled(text: str, project: Path, *, name: str = "shop.m", sql: str = "select * from shop.clicks") -> StreamSpec:
+    """A model over the first table of a file."""
+    source = entries(text, project)[0]
+    schema, _, identifier = name.partition(".")
+    model = {
+        "unique_id": "model.shop.m", "resource_type": "model", "name": "m", "alias": identifier, "schema": schema,
+        "original_file_path": "models/m.sql", "raw_code": sql, "compiled_code": sql,
+        "config": {"materialized": "dynamic_table"}, "depends_on": {"nodes": [source["unique_id"]]},
+    }  # fmt: skip
+    manifest = {"nodes": {"model.shop.m": model}, "sources": {source["unique_id"]: source}}
+    return compile_model(manifest, "model.shop.m", project_dir=project)
 
 
 def table(stream: str, *columns: str) -> str:

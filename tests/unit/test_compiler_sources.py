@@ -8,22 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_files import column, entries, table
+from source_files import column, compiled, table
 
-from penstock.compiler import StreamSpec, compile_model, render_job
+from penstock.compiler import StreamSpec, render_job
 from penstock.compiler.spec import FromOffsets, FromTimestamp, KafkaInput
-
-
-def compiled(text: str, tmp_path: Path) -> StreamSpec:
-    source = entries(text, tmp_path)[0]
-    sql = "select * from shop.clicks"
-    model = {
-        "unique_id": "model.shop.m", "resource_type": "model", "name": "m", "alias": "m", "schema": "shop",
-        "original_file_path": "models/m.sql", "raw_code": sql, "compiled_code": sql,
-        "config": {"materialized": "dynamic_table"}, "depends_on": {"nodes": [source["unique_id"]]},
-    }  # fmt: skip
-    manifest = {"nodes": {"model.shop.m": model}, "sources": {source["unique_id"]: source}}
-    return compile_model(manifest, "model.shop.m", project_dir=tmp_path)
 
 
 def kafka(spec: StreamSpec) -> KafkaInput:

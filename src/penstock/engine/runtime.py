@@ -11,13 +11,14 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from penstock.engine import tables
+from penstock.engine import keys, tables
 from penstock.engine.identity import Mark, application
 from penstock.engine.sink import TableWriter, Target
 from penstock.kafka.admin import resolve_bootstrap
@@ -70,7 +71,7 @@ def kafka_options(
     profile = json.loads(spark.conf.get(KAFKA_CONF, None) or "{}")
     project = Path(spark.conf.get(PROJECT_CONF, str(Path.cwd())) or ".")
     options = effective(_values(own or {}), _values(profile), own_broker=explicit is not None, base=project.absolute())
-    return {"kafka.bootstrap.servers": bootstrap(spark, explicit), **java_options(options)}
+    return {"kafka.bootstrap.servers": bootstrap(spark, explicit), **java_options(options, partial(keys.opened, spark))}
 
 
 def _values(options: Mapping[str, str | Mapping[str, str]]) -> dict[str, Value]:

@@ -330,6 +330,13 @@ KEY_UNREADABLE = Kind(
     "Convert the key: openssl pkcs8 -topk8 -in key.pem -out key8.pem (-nocrypt for no password).",
     _BAD,
 )
+AUTH_REFUSED = Kind(
+    "PEN-2008",
+    "A broker refused the credentials",
+    "The login or the certificate is not valid there, or the broker's certificate is not trusted.",
+    "Check security.protocol, sasl.* and ssl.* of the source or the profile, and the secrets they refer to.",
+    _BAD,
+)
 PARTITION_MISSING = Kind(
     "PEN-2007",
     "Partitions of a source do not fit its topic",

@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.errors.catalogue import BROKER_NOT_CONFIGURED, BROKER_UNREACHABLE, TOPIC_MISSING
+from penstock.errors.catalogue import AUTH_REFUSED, BROKER_NOT_CONFIGURED, BROKER_UNREACHABLE, TOPIC_MISSING
 from penstock.kafka.security import Value, resolved
 from penstock.paths import ProjectPaths
 
@@ -86,9 +86,15 @@ def client_config(bootstrap: str, options: Options | None = None) -> dict[str, A
 def topics(bootstrap: str, options: Options | None = None) -> dict[str, int]:
     """Every topic with its number of partitions; BROKER_UNREACHABLE when nobody answers."""
     _check_addresses(bootstrap)
+    refused: list[KafkaError] = []
+    client = AdminClient(client_config(bootstrap, options) | {"error_cb": refused.append})
     try:
-        found = AdminClient(client_config(bootstrap, options)).list_topics(timeout=TIMEOUT)
+        found = client.list_topics(timeout=TIMEOUT)
     except KafkaException as cause:
+        client.poll(0)  # what went wrong on the way is told to the callback, and the call itself only runs out of time
+        for error in refused:
+            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                raise AUTH_REFUSED.error(f"The broker at {bootstrap} refused the credentials.") from None
         raise _unreachable(bootstrap, cause) from cause
     return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
 

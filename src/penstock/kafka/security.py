@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
@@ -98,8 +98,8 @@ def resolved(options: Mapping[str, Value]) -> dict[str, str]:
     }
 
 
-def java_options(options: Mapping[str, Value]) -> dict[str, str]:
-    """The options of Spark's Kafka source, with the prefix."""
+def java_options(options: Mapping[str, Value], opened: Callable[[str, str], str] | None = None) -> dict[str, str]:
+    """The options of Spark's Kafka source, with the prefix; `opened` takes the password off a private key."""
     plain = resolved(options)
     made: dict[str, str] = {}
     mechanism = plain.pop("sasl.mechanism", None) or plain.pop("sasl.mechanisms", None)
@@ -119,6 +119,8 @@ def java_options(options: Mapping[str, Value]) -> dict[str, str]:
             "ssl.keystore.certificate.chain": _pem("ssl.certificate.location", chain),
             "ssl.keystore.key": _pkcs8(key),
         }
+        if opened is not None and "ssl.key.password" in plain:
+            made["ssl.keystore.key"] = opened(made["ssl.keystore.key"], plain.pop("ssl.key.password"))
     if plain.get("ssl.endpoint.identification.algorithm") == "none":
         plain["ssl.endpoint.identification.algorithm"] = ""  # what librdkafka calls none
     return {f"{PREFIX}{name}": value for name, value in (made | plain).items()}
