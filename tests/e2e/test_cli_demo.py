@@ -59,12 +59,13 @@ def test_once_shows_recommendations_and_stops_everything(project: Path) -> None:
     assert {"item", "rank", "recommendation", "score"} <= set(found["rows"][0])
     assert found["streams"]
     assert {stream["state"] for stream in found["streams"]} == {"running"}
-    assert {"up", "dbt seed", "dbt run", "streaming"} <= set(found["seconds"])
+    assert {"up", "dbt build", "streaming"} <= set(found["seconds"])
     assert left_over(project) == []
 
 
-@pytest.mark.parametrize("moment", ["Waiting for the engine", "dbt run"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("moment", "number"), [("Waiting for the engine", signal.SIGTERM), ("dbt build", signal.SIGINT)]
+)
 def test_interrupted_it_stops_what_it_started(project: Path, moment: str, number: signal.Signals) -> None:
     demo = penstock(project, "demo", "--once")
     assert demo.stderr is not None

@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from typing import Any
 
+import psutil
 import pytest
 
 from penstock import processes
 from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.store import StreamState
 
-KILLS = 4
+KILLS = ("driver", "session", "jvm")
 PER_SECOND = 300
 
 
@@ -45,19 +46,19 @@ def test_no_row_is_lost_and_none_comes_twice_across_kills_of_the_engine(
     for spec in specs.values():
         platform.state(spec.name, StreamState.RUNNING)
 
-    # When: rows flow, and at seeded moments the engine is killed: the driver alone, or the whole session.
+    # When: rows flow, and at seeded moments the engine is killed: the driver, the whole session, the JVM alone.
     done = threading.Event()
     sent: list[tuple[str, int]] = []
     flow = threading.Thread(target=_flow, args=(produce, clicks, chance.randrange(1 << 30), done, sent))
     flow.start()
     try:
-        for number in range(KILLS):
+        for what in KILLS:
             engine = platform.endpoint()
             for spec in specs.values():
                 platform.state(spec.name, StreamState.RUNNING)
             _await_batch(platform, specs["small"].name)
             time.sleep(chance.uniform(0.0, 1.5))  # not a wait for anything: the moment of the kill is the input here
-            _kill(engine.pid, whole=number % 2 == 1)
+            _kill(engine.pid, what)
             platform.until(lambda pid=engine.pid, at=engine.started_at: not processes.alive(pid, at), "its end")
     finally:
         done.set()
@@ -99,7 +100,7 @@ def test_no_row_is_lost_and_none_comes_twice_across_kills_of_the_engine(
     # And: both ways of writing were used, and the restarts were counted.
     assert {batch.writer for batch in platform.store.progress(name["small"])} & {"delta-rs"}
     assert {batch.writer for batch in platform.store.progress(name["large"])} & {"spark"}
-    assert all(platform.store.actual(stream).restarts >= KILLS for stream in name.values())
+    assert all(platform.store.actual(stream).restarts >= len(KILLS) for stream in name.values())
 
 
 def _await_batch(platform: Any, stream: str) -> None:
@@ -128,8 +129,11 @@ def _flow(produce: Any, topic: str, seed: int, done: threading.Event, sent: list
         done.wait(0.1)
 
 
-def _kill(pid: int, *, whole: bool) -> None:
-    if whole:
+def _kill(pid: int, what: str) -> None:
+    if what == "session":
         os.killpg(pid, signal.SIGKILL)  # driver and JVM in the same moment, as a machine that loses its power
+    elif what == "driver":
+        os.kill(pid, signal.SIGKILL)  # its JVM notices a moment later
     else:
-        os.kill(pid, signal.SIGKILL)  # the driver; its JVM notices a moment later
+        jvm = next(child for child in psutil.Process(pid).children(recursive=True) if child.name() == "java")
+        jvm.kill()  # as the kernel does when memory is short; the driver must not live on without it

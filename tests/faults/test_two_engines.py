@@ -28,7 +28,8 @@ else:
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
 
-DEPLOY = """
+DEPLOY = """\
+import json
 import sys
 from pathlib import Path
 from penstock.compiler.spec import StreamSpec
@@ -37,7 +38,7 @@ from penstock.paths import ProjectPaths
 from penstock.store import Store
 
 paths = ProjectPaths(Path(sys.argv[1]))
-spec = StreamSpec.from_json(sys.stdin.read())
+spec = StreamSpec.from_json(json.loads(sys.stdin.readline()))
 print("ready", flush=True)
 made = deploy(Store.open(paths.store), paths, spec)
 print(made.verdict, made.generation, made.checkpoint)
@@ -47,8 +48,15 @@ print(made.verdict, made.generation, made.checkpoint)
 def python(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, *words],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Whatever is left of it: a test that fails leaves nothing running."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_two_deployments_at_once_make_one_stream(
@@ -64,17 +72,18 @@ def test_two_deployments_at_once_make_one_stream(
         for process in both:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(spec.to_json())
-            process.stdin.close()
+            process.stdin.write(json.dumps(spec.to_json()) + "\n")
+            process.stdin.flush()
             assert process.stdout.readline() == "ready\n"
         assert platform.store.find_desired(spec.name) is None  # both wait for their turn
     finally:
         platform.store.release(mine)
-    said = []
-    for process in both:
-        assert process.stdout is not None
-        said.append(process.stdout.read().split())
-        assert process.wait(timeout=120) == 0, said
+    try:
+        said = [process.communicate(timeout=120)[0].split() for process in both]
+    finally:
+        for process in both:
+            end(process)
+    assert [process.returncode for process in both] == [0, 0], said
     first, second = sorted(said, reverse=True)
     assert [first[0], second[0]] == ["NO-OP", "NEW"]
     assert first[1:] == second[1:] == ["1", platform.store.desired(spec.name).checkpoint_id]
@@ -91,7 +100,10 @@ def test_a_second_engine_is_refused(
     engine, before = platform.endpoint(), platform.store.actual(spec.name)
     second = python("-m", "penstock.engine.main", "--project-dir", str(platform.paths.project))
     produce(name, [{"k": "a", "v": n} for n in range(10)])
-    printed, _ = second.communicate(timeout=120)
+    try:
+        printed, _ = second.communicate(timeout=120)
+    finally:
+        end(second)
     assert second.returncode == ExitCode.UNAVAILABLE
     assert "PEN-4001" in printed
     assert f"process {engine.pid}" in printed

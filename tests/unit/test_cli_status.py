@@ -76,9 +76,18 @@ def test_a_project_that_was_never_started_has_nothing_and_stays_untouched(paths:
     assert not paths.home.exists()
 
 
+def test_a_lag_that_nobody_measures_any_more_is_unknown_not_zero(paths: ProjectPaths, store: Store) -> None:
+    now = time.time()
+    store.report(NAME, state=StreamState.RUNNING, lag_rows=0, lag_seconds=0.0, lag_at=now - 120)
+    (stream,) = status(paths)["streams"]
+    assert (stream["lag_rows"], stream["lag_seconds"]) == (None, None)
+
+
 def test_json_has_every_field_of_a_stream(paths: ProjectPaths, store: Store) -> None:
     now = time.time()
-    store.report(NAME, state=StreamState.RUNNING, started_at=now - 60, lag_rows=7, lag_seconds=1.5, restarts=2)
+    store.report(
+        NAME, state=StreamState.RUNNING, started_at=now - 60, lag_rows=7, lag_seconds=1.5, lag_at=now, restarts=2
+    )
     store.record_progress(batch(now - 1, 200, batch_id=9), engine_token=1)
     (stream,) = status(paths)["streams"]
     assert stream["name"] == NAME
@@ -94,7 +103,9 @@ def test_json_has_every_field_of_a_stream(paths: ProjectPaths, store: Store) -> 
 
 
 def test_the_table_shows_lag_rate_and_the_last_error(paths: ProjectPaths, store: Store) -> None:
-    store.report(NAME, state=StreamState.QUARANTINED, lag_rows=12345, lag_seconds=90.0, error_code="PEN-2001")
+    store.report(
+        NAME, state=StreamState.QUARANTINED, lag_rows=12345, lag_seconds=90.0, lag_at=time.time(), error_code="PEN-2001"
+    )
     store.report(NAME, error="No broker answers at [red]127.0.0.1:9[/red].\nsecond line")
     code, printed = invoke(paths)
     assert code == 0

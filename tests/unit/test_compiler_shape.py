@@ -99,9 +99,14 @@ def test_rows_are_appended(sql: str, stateful: bool) -> None:
         ),
         pytest.param(
             "with v as (select item_id, count(*) n from shop.clicks group by item_id) "
-            "select v.item_id as id, i.name, v.n from v join shop.items i on i.id = v.item_id where v.n > 3",
+            "select v.item_id as id, v.n from v left semi join shop.items i on i.id = v.item_id where v.n > 3",
             ("id",),
-            id="carried through a CTE and a table join",
+            id="carried through a CTE and a semi join",
+        ),
+        pytest.param(
+            "select max(user_id) as item_id, item_id as id, count(*) n from shop.clicks group by item_id",
+            ("id",),
+            id="an aggregate's alias is not the column that is grouped",
         ),
         pytest.param(
             "select * from (select item_id, count(*) n from shop.clicks group by 1) x",
@@ -122,6 +127,21 @@ def test_unique_key_beats_the_group() -> None:
 def test_unique_key_makes_an_upsert_of_a_stateless_query() -> None:
     sql = "select user_id, item_id from shop.clicks"
     assert shape(sql, ("user_id",)) == Shape(OutputMode.UPSERT, ("user_id",), stateful=False)
+
+
+def test_a_unique_key_gets_the_case_of_its_column() -> None:
+    assert shape("select USER_ID, item_id from shop.clicks", ("user_id",)).keys == ("USER_ID",)
+
+
+def test_a_table_joined_to_an_aggregate_needs_a_key_of_its_own() -> None:
+    sql = (
+        "with v as (select item_id, count(*) n from shop.clicks group by item_id)\n"
+        "select v.item_id, i.shop, v.n from v join shop.items i on i.id = v.item_id"
+    )
+    problem = failure(sql)
+    assert problem.kind is MODEL_KEYS
+    assert "several rows for one key" in problem.message
+    assert shape(sql, ("item_id", "shop")).keys == ("item_id", "shop")
 
 
 def test_a_unique_key_must_be_a_column() -> None:

@@ -57,7 +57,10 @@ def test_a_failure_of_a_stream_has_its_code(text: str, code: str) -> None:
 
 
 def test_the_innermost_cause_of_a_trace_is_told() -> None:
-    text = "StreamingQueryException: Job aborted\n\tat a.b\nCaused by: x.y.Outer: one\n\tat c\nCaused by: java.lang.ArithmeticException: / by zero"
+    text = (
+        "StreamingQueryException: Job aborted\n\tat a.b\nCaused by: x.y.Outer: one\n\tat c\n"
+        "Caused by: java.lang.ArithmeticException: / by zero"
+    )
     problem = failures.of_stream(text, SPEC)
     assert "/ by zero" in problem.message
     assert "\tat" not in problem.message

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.errors.catalogue import MODEL_KEY_UNKNOWN, MODEL_LANGUAGE, MODEL_VALUE_INVALID, WATERMARK_INVALID
-from penstock.project.model import DynamicTable, read_model
+from penstock.errors.catalogue import (
+    MODEL_KEY_UNKNOWN,
+    MODEL_LANGUAGE,
+    MODEL_NOT_FOLLOWED,
+    MODEL_VALUE_INVALID,
+    WATERMARK_INVALID,
+)
+from penstock.project.model import OWN_KEYS, DynamicTable, read_model
 
 
 def node(raw: str = "select 1", **config: object) -> dict[str, Any]:
@@ -119,3 +125,22 @@ def test_a_watermark_needs_a_delay() -> None:
 
 def test_a_python_model_is_no_dynamic_table() -> None:
     assert failure({**node(), "language": "python"}).kind is MODEL_LANGUAGE
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("partition_by", "day"), ("tblproperties", {"a": "b"}), ("contract", {"enforced": True}), ("file_format", "orc")],
+)
+def test_a_key_that_a_stream_cannot_follow_is_refused_with_its_line(key: str, value: object) -> None:
+    problem = failure(node(f"{{{{ config(\n  {key}=1) }}}} select 1", **{key: value}))
+    assert problem.kind is MODEL_NOT_FOLLOWED
+    assert str(problem.at) == "models/m.sql:2"
+
+
+def test_keys_that_dbt_fills_in_by_itself_are_no_matter() -> None:
+    read(node(partition_by=None, contract={"enforced": False}, file_format="delta", column_types={}))
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    assert not [key for key in OWN_KEYS if f"| `{key}` |" not in page]

@@ -1,7 +1,7 @@
 """`penstock demo`: the whole way, from clicks to recommendations, in the current project.
 
 Rules
-- It uses the real parts and nothing else: `up`, the generator, `dbt seed`, `dbt run`, a query.
+- It uses the real parts and nothing else: `up`, the generator, `dbt build`, a query.
 - What the demo started it stops, however it ends; what ran before it is left running.
 - Without a terminal, or with --once, it ends by itself: with rows and exit code 0, or with an error.
 """
@@ -129,20 +129,19 @@ def _take_down(session: Session, before: snapshot.Snapshot, watch: Stopwatch) ->
 
 
 def _deploy(session: Session, watch: Stopwatch) -> None:
-    """dbt seed and dbt run, as a user would call them."""
+    """Seeds and models in one dbt command, as a user would call it."""
     ui = session.ui
-    common = ["--project-dir", str(session.project)]
+    arguments = ["build", "--resource-type", "seed", "--resource-type", "model", "--project-dir", str(session.project)]
     if session.profiles:
-        common += ["--profiles-dir", str(session.profiles)]
+        arguments += ["--profiles-dir", str(session.profiles)]
     if session.target:
-        common += ["--target", session.target]
-    for name in ("seed", "run"):
-        with ui.working(f"dbt {name}"):
-            code, printed = dbt.run([name, *common], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if code:
-            ui.err.print(Text.from_ansi(printed.rstrip()), soft_wrap=True)
-            raise DBT_FAILED.error(f"dbt {name} failed with exit code {code}.")
-        ui.note(f"dbt {name} in {output.span(watch.lap(f'dbt {name}'))}")
+        arguments += ["--target", session.target]
+    with ui.working("dbt build"):
+        code, printed = dbt.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if code:
+        ui.err.print(Text.from_ansi(printed.rstrip()), soft_wrap=True)
+        raise DBT_FAILED.error(f"dbt build failed with exit code {code}.")
+    ui.note(f"dbt build in {output.span(watch.lap('dbt build'))}")
 
 
 def _look(spark: Any, sql: str) -> Result:

@@ -12,6 +12,7 @@ import typer
 from penstock.cli import output, snapshot
 from penstock.cli.session import Session, command
 from penstock.cli.snapshot import Snapshot
+from penstock.errors import PenstockError
 
 app = typer.Typer()
 
@@ -29,14 +30,14 @@ def unhurried() -> Iterator[None]:
 
 
 def start_all(session: Session, progress: Callable[[str], None], timeout: float) -> Snapshot:
-    """Bring the project up; what an interrupted start began is taken down again."""
+    """Bring the project up; what an interrupted or failed start began is taken down again."""
     from penstock.control.up import ensure_up
 
     settings = session.settings()
     before = snapshot.take(session)
     try:
         ensure_up(session.paths, settings, progress=progress, timeout=timeout)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, PenstockError):
         with unhurried():
             take_down(session, before, progress)
         raise

@@ -8,7 +8,6 @@ Rules
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ class Result:
 @contextmanager
 def connect(session: Session) -> Iterator[Any]:
     """A Spark Connect session on the project's engine; ENGINE_DOWN when none runs."""
+    from penstock.engine.client import connect as open_session
     from penstock.engine.process import read_endpoint
 
     endpoint = read_endpoint(session.paths)
@@ -46,7 +46,7 @@ def connect(session: Session) -> Iterator[Any]:
         raise ENGINE_DOWN.error("The engine is not running.")
     schema = _schema(session)
     with spark_errors():
-        spark = _open(endpoint.url)
+        spark = open_session(endpoint.url)
         try:
             if spark.catalog.databaseExists(schema):
                 spark.catalog.setCurrentDatabase(schema)
@@ -56,17 +56,6 @@ def connect(session: Session) -> Iterator[Any]:
             raise
         finally:
             spark.stop()
-
-
-def _open(url: str) -> Any:
-    with warnings.catch_warnings():
-        # pyspark warns of pandas 3, which only its pandas API minds.
-        warnings.simplefilter("ignore", FutureWarning)
-        from pyspark.sql.connect.session import SparkSession
-
-        # It would print every failed query as JSON on standard error.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-        return SparkSession.builder.remote(url).config("spark.sql.ansi.enabled", "false").create()
 
 
 def _schema(session: Session) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.store import Actual, Desired, Progress, Store
 
 WINDOW = 10.0  # seconds
+LAG_IS_OLD = 30.0  # seconds: the supervisor measures every second, and writes at least every five
 _BATCHES = 300  # enough for ten seconds of the shortest batches
 
 
@@ -103,14 +104,15 @@ def rates(batches: Sequence[Progress], now: float, since: float | None = None) -
 
 def stream_view(desired: Desired, actual: Actual, batches: Sequence[Progress], now: float) -> StreamView:
     rows_in, rows_out = rates(batches, now, actual.started_at)
+    known = actual.lag_at is not None and now - actual.lag_at < LAG_IS_OLD
     return StreamView(
         name=desired.stream,
         state=actual.state.value,
         wanted=desired.wanted.value,
         generation=desired.generation,
         running_generation=actual.generation,
-        lag_rows=actual.lag_rows,
-        lag_seconds=actual.lag_seconds,
+        lag_rows=actual.lag_rows if known else None,
+        lag_seconds=actual.lag_seconds if known else None,
         rows_in_per_s=rows_in,
         rows_out_per_s=rows_out,
         total_rows_in=actual.total_rows_in,

@@ -74,7 +74,7 @@ def _meant(node: exp.Select, expression: exp.Expr) -> exp.Expr:
     if isinstance(expression, exp.Column) and not expression.table:
         for projection in node.expressions:
             if isinstance(projection, exp.Alias) and projection.alias.lower() == expression.name.lower():
-                if _uses(projection.this, expression.name):
+                if _uses(projection.this, expression.name) or projection.this.find(exp.AggFunc):
                     continue  # upper(item_id) as item_id: Spark takes the input's column, not the alias
                 return projection.unalias()
     if isinstance(expression, exp.Paren):

@@ -121,7 +121,9 @@ class _Reasons:
             for part in ("value", "key"):
                 formats = [_format(each, part) for each in (old, new)]
                 self._setting(f"{part} format of {relation}", *formats, rebuild=stateful)
-            self._setting(f"options of {relation}", _options(old), _options(new))
+            # Names alone: a value may be a password.
+            changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
+            self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
             self._columns(relation, old, new, stateful=stateful)
             self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
         elif isinstance(old, TableStreamInput) and isinstance(new, TableStreamInput):
@@ -188,10 +190,6 @@ def _format(source: KafkaInput, part: str) -> str:
         (source.key_format, source.key_options) if part == "key" else (source.value_format, source.value_options)
     )
     return " ".join([name, *(f"{option}={value!r}" for option, value in options)])
-
-
-def _options(source: KafkaInput) -> dict[str, str]:
-    return {name: str(value) for name, value in source.options}
 
 
 def _listed(keys: tuple[str, ...]) -> str:

@@ -62,6 +62,8 @@ def analyse(
                     f"unique_key '{key}' is not among the columns of the model.", at=statement.at(statement.tree),
                     hint=f"Its columns: {', '.join(rows.columns)}.",
                 )  # fmt: skip
+        named = {column.lower(): column for column in rows.columns}
+        keys = tuple(named[key.lower()] for key in unique_key)
     mode = OutputMode.APPEND if keys is None else OutputMode.UPSERT
     return Shape(mode, keys or (), rows.updating or rows.joined)
 
@@ -122,14 +124,25 @@ class _Analysis:
             elif left.streaming or right.streaming:
                 self._outer_side(join, left)
                 stream = left if left.streaming else right
+                if stream.updating and (join.kind or "").upper() not in {"SEMI", "ANTI"}:
+                    self._fan_out("a table joined to an aggregate", join)
                 left = replace(stream, columns=_both(left, right))
             else:
                 left = _Rows(columns=_both(left, right))
         for lateral in node.args.get("laterals") or ():
             if self._source(lateral, ctes).streaming:
                 raise self._cannot("a lateral subquery over a stream", lateral)
+            if left.updating:
+                self._fan_out("a lateral view over an aggregate", lateral)
             left = replace(left, columns=None)
         return left
+
+    def _fan_out(self, what: str, node: exp.Expr) -> None:
+        """One row of an aggregate may become several here, and then its key no longer tells them apart."""
+        if self.checks_keys:
+            raise MODEL_KEYS.error(
+                f"{what} may give several rows for one key.", at=self.statement.at(node), hint="Set unique_key."
+            )
 
     def _outer_side(self, join: exp.Join, left: _Rows) -> None:
         """A table may be joined to a stream, but the stream must be on the side that keeps all its rows."""

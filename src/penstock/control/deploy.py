@@ -21,13 +21,13 @@ from penstock.compiler.spec import FromOffsets, KafkaInput, StreamSpec
 from penstock.control.requests import BUSY_TIMEOUT, run_command, turn
 from penstock.control.streams import drop_stream, restart_stream, start_stream, stop_stream
 from penstock.control.waiting import Tell, silent
-from penstock.errors import Location, PenstockError
+from penstock.errors import Location
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, PARTITION_MISSING, TOPIC_MISSING
 from penstock.kafka.admin import check_topic, matching, resolve_bootstrap, topics
 from penstock.kafka.security import effective
 from penstock.paths import ProjectPaths
 from penstock.project.profile import read_settings
-from penstock.store import Desired, Store, Wanted
+from penstock.store import Desired, Store, StreamState, Wanted
 
 __all__ = [
     "Deployment",
@@ -69,6 +69,7 @@ def deploy(
         plan = _plan(old, spec)
         verdict, reasons = plan.verdict, plan.reasons
         if old is not None and verdict is Verdict.NO_OP and not full_refresh:
+            reasons = (*reasons, *_left_alone(store, old))
             return Deployment(spec.name, old.generation, verdict.value, old.checkpoint_id, reasons, changed=False)
         if verdict is Verdict.REBUILD and not full_refresh:
             raise CHANGE_NEEDS_REBUILD.error(
@@ -144,9 +145,20 @@ def _rebuild(store: Store, spec: StreamSpec, old: Desired, tell: Tell) -> Desire
     try:
         stop_stream(store, spec.name, progress=tell)
         _prepare(store, spec, full_refresh=True)
-    except PenstockError:
+    except BaseException:  # Ctrl-C, too, leaves it as it was
         store.set_wanted(spec.name, old.wanted)
         raise
-    made = store.deploy(spec.name, spec.to_json(), spec.hash, verdict=Verdict.REBUILD.value, new_checkpoint=True)
-    store.set_wanted(spec.name, Wanted.RUNNING)
-    return made
+    verdict = Verdict.REBUILD.value
+    return store.deploy(
+        spec.name, spec.to_json(), spec.hash, verdict=verdict, new_checkpoint=True, wanted=Wanted.RUNNING
+    )
+
+
+def _left_alone(store: Store, old: Desired) -> tuple[str, ...]:
+    """What a person who deploys an unchanged stream should know of it; a quarantine ends here."""
+    if old.wanted is Wanted.STOPPED:
+        return ("it is stopped: 'penstock start' starts it",)
+    if store.actual(old.stream).state is StreamState.QUARANTINED:
+        store.set_wanted(old.stream, Wanted.RUNNING)
+        return ("it was quarantined, and is tried again",)
+    return ()

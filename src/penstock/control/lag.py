@@ -176,7 +176,7 @@ class LagWatcher:
     def _measured(self, meter: LagMeter, want: Desired, found: Actual, kafka: KafkaSettings, now: float) -> Lag:
         try:
             lag = meter.measure(want, found, kafka, now)
-        except (PenstockError, OSError, ValueError, KeyError) as problem:
+        except Exception as problem:  # noqa: BLE001 -- one stream's trouble must not end the thread that serves all
             self._note(want.stream, str(problem))
             return behind.UNKNOWN
         self._note(want.stream, None)

@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from penstock import processes
+from penstock.control import logs
 from penstock.control.actions import StartEngine
 from penstock.control.apply import Applier
 from penstock.control.engine_watch import ENGINE_LEASE, EngineWatch, Spawn
@@ -40,6 +41,7 @@ from penstock.store import Lease, Store, StreamState, holder_id, holder_is_dead,
 LEASE = "supervisor"
 LEASE_TTL = 10.0
 TICK = 0.25
+LOG_LOOK = 60.0
 ENGINE_STOP_TIMEOUT = 30.0
 
 log = logging.getLogger("penstock.supervisor")
@@ -88,6 +90,7 @@ class Supervisor:
         self._engine = EngineWatch(paths, store, policy, spawn, log.info)
         self._applier = Applier(store, log.info)
         self._trouble: str | None = None
+        self._trimmed = time.monotonic()
         self._published: Running | None = None
         # Plain flags: a signal handler that took a lock could meet the main thread holding it.
         self.ending = False
@@ -102,6 +105,7 @@ class Supervisor:
                     return ExitCode.CONFLICT
                 self._look(time.time())
                 self._publish()
+                self._trim_logs()
                 self._well()
             except (PenstockError, OSError, psutil.Error) as problem:
                 self._troubled(problem)
@@ -135,6 +139,12 @@ class Supervisor:
                 self._engine.start(now)
             else:
                 self._applier.apply(action, actual, engine.token, now)
+
+    def _trim_logs(self) -> None:
+        if time.monotonic() - self._trimmed >= LOG_LOOK:
+            self._trimmed = time.monotonic()
+            for file in (*self._paths.logs.glob("*.log"), self._paths.kafka / "kafka.log"):
+                logs.trim(file)
 
     def _hold(self) -> bool:
         if time.monotonic() - self._renewed < self._ttl / 4:

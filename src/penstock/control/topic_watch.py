@@ -37,9 +37,9 @@ class TopicWatch:
 
     def watermarks(self, bootstrap: str, topic: str, options: Options) -> tuple[dict[int, int], dict[int, int]]:
         """Per partition, the oldest offset that is there and the one that the next message will get."""
-        client = self._client(bootstrap, options)
         begin, end = {}, {}
         try:
+            client = self._client(bootstrap, options)
             for number in range(self._count(client, (bootstrap, options, topic))):
                 begin[number], end[number] = client.get_watermark_offsets(
                     TopicPartition(topic, number), timeout=TIMEOUT
@@ -54,8 +54,8 @@ class TopicWatch:
         known = self._times.get(key)
         if known is not None and known[0] == offset:
             return known[1]
-        client = self._client(bootstrap, options)
         try:
+            client = self._client(bootstrap, options)
             client.assign([TopicPartition(topic, partition, offset)])
             message = client.poll(TIMEOUT)
             client.unassign()

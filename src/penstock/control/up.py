@@ -25,7 +25,7 @@ from penstock.control.waiting import Tell, silent, wait_for
 from penstock.dev import broker
 from penstock.engine.process import Endpoint, endpoint_file, read_endpoint
 from penstock.errors import ExitCode, PenstockError
-from penstock.errors.catalogue import ENGINE_START, SUPERVISOR_START
+from penstock.errors.catalogue import ENGINE_START, SUPERVISOR_RUNNING, SUPERVISOR_START
 from penstock.jars import fetch, java
 from penstock.kafka.admin import create_topics
 from penstock.paths import ProjectPaths
@@ -48,9 +48,10 @@ def ensure_up(
 ) -> Endpoint:
     """The project's engine, with broker, topics and supervisor up; at once when they are."""
     tell = progress or silent
-    _save(paths, settings)
     store = Store.open(settings.store or paths.store)
     try:
+        _same_store(paths, settings)
+        _save(paths, settings)
         endpoint = read_endpoint(paths)
         supervised = store.live_lease(LEASE) is not None
         if endpoint is None or not supervised:
@@ -85,6 +86,21 @@ def down(paths: ProjectPaths, *, progress: Tell | None = None, keep_broker: bool
 
 
 # -- up ---------------------------------------------------------------------------------------------------------------
+def _same_store(paths: ProjectPaths, settings: RuntimeSettings) -> None:
+    """What runs looks into one store; a target with another one would be looked after by nobody, or by two."""
+    if read_running(paths) is None and read_endpoint(paths) is None:
+        return
+    try:
+        before = read_settings(paths)
+    except PenstockError:
+        return
+    if before.store != settings.store:
+        raise SUPERVISOR_RUNNING.error(
+            f"The project is up for target '{before.target}', which has another deployment store.",
+            hint="'penstock down' first.",
+        )
+
+
 def _save(paths: ProjectPaths, settings: RuntimeSettings) -> None:
     try:
         if read_settings(paths) == settings:

@@ -32,6 +32,7 @@ _LINE = re.compile(r"\(?line (\d+),? pos(?:ition)? (\d+)\)?")
 _STATE = re.compile(r"\s*SQLSTATE: \w+;?")
 _CLASS = re.compile(r"^\[([A-Z_0-9.]+)\]\s*")
 _JAVA = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w*(?:Exception|Error)):\s*", re.MULTILINE)
+_CAUSED = re.compile(r"^Caused by: .+$", re.MULTILINE)
 
 # The first pattern that is found in the text decides.
 _KNOWN: tuple[tuple[str, Kind, str], ...] = (
@@ -75,7 +76,7 @@ def of_stream(problem: BaseException | str, spec: StreamSpec) -> PenstockError:
     """Why a running stream failed."""
     if isinstance(problem, PenstockError):
         return problem
-    text = problem if isinstance(problem, str) else _text(problem)
+    text = problem if isinstance(problem, str) else _with_causes(problem)
     for pattern, kind, message in _KNOWN:
         if re.search(pattern, text, re.DOTALL):
             return kind.error(f"{spec.name}: {message}")
@@ -95,11 +96,19 @@ def _text(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
+def _with_causes(problem: BaseException) -> str:
+    """The message and those of its causes: that a batch failed is often all that the outermost says."""
+    stack = str(problem) if isinstance(problem, Py4JJavaError) else str(getattr(problem, "_stackTrace", "") or "")
+    return "\n".join([_text(problem), *_CAUSED.findall(stack)])
+
+
 def _cause(text: str) -> str:
     """The innermost cause in a Java or Python trace."""
-    found = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE)
+    found = _CAUSED.findall(text)
     if found:
-        return str(found[-1])
+        return str(found[-1]).removeprefix("Caused by: ")
+    if _JAVA.match(text):
+        return text
     python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
     return str(python[-1]) if python else text
 

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -46,13 +47,17 @@ POLL = 0.1
 class Engine:
     """Takes commands and carries them out until it is told to end."""
 
-    def __init__(self, store: Store, streams: Streams, lease: Lease, stop: threading.Event) -> None:
+    def __init__(
+        self, store: Store, streams: Streams, lease: Lease, stop: threading.Event, jvm: subprocess.Popen[bytes]
+    ) -> None:
         self._store = store
         self._streams = streams
         self._lease = lease
         self._stop = stop
+        self._jvm = jvm
         self._renewed = time.monotonic()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="command")
+        self._trouble = ""  # of the store, as it was last logged
         self._turns: dict[str, threading.Lock] = {}  # commands of one stream one after the other
 
     def run(self) -> bool:
@@ -64,18 +69,27 @@ class Engine:
         return kept
 
     def _tick(self) -> bool:
+        if self._jvm.poll() is not None:
+            # Everything that could be stopped cleanly is gone with it; the supervisor starts a new engine.
+            log.critical("the JVM ended with %s, and so does the engine", self._jvm.returncode)
+            logging.shutdown()
+            os._exit(int(ExitCode.FAILED))
         try:
             if time.monotonic() - self._renewed >= RENEW_EVERY:
                 if self._store.renew(self._lease, LEASE_TTL) is None:
                     log.error("%s", LEASE_LOST.error("Another engine took over this project."))
                     return False
                 self._renewed = time.monotonic()
+                self._streams.check()
             for command in self._store.take_commands():
                 turn = self._turns.setdefault(command.stream, threading.Lock())
                 self._pool.submit(self._answer, command, turn)
-        except (PenstockError, SQLAlchemyError):
-            log.exception("the store could not be used")
+        except (PenstockError, SQLAlchemyError) as problem:
+            if str(problem) != self._trouble:
+                log.exception("the store could not be used")
+            self._trouble = str(problem)
             return time.monotonic() - self._renewed <= LEASE_TTL
+        self._trouble = ""
         return True
 
     def _answer(self, command: Command, turn: threading.Lock) -> None:
@@ -142,8 +156,7 @@ def run(paths: ProjectPaths) -> ExitCode:
     store = Store.open(settings.store or paths.store)
     lease = _acquire(store)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _end_on_signals(stop)
     store.abandon_commands()
     token = secrets.token_urlsafe(24)
     port = session.free_port(settings.engine.port)
@@ -151,8 +164,9 @@ def run(paths: ProjectPaths) -> ExitCode:
     with _kept(store, lease):  # starting Spark may take longer than the lease lives
         spark = session.create(paths, settings, port=port, token=token)
         spark.sql("SHOW SCHEMAS").collect()  # opens the catalog now, not under the first user's feet
+    _end_on_signals(stop)  # again: Spark has put a handler of its own in the place of SIGINT's
     streams = Streams(spark, store, paths, lease.token)
-    engine = Engine(store, streams, lease, stop)
+    engine = Engine(store, streams, lease, stop, spark.sparkContext._gateway.proc)
     endpoint = process.Endpoint(
         pid=os.getpid(),
         started_at=processes.started_at(os.getpid()) or time.time(),
@@ -178,6 +192,11 @@ def run(paths: ProjectPaths) -> ExitCode:
     store.close()
     log.info("stopped")
     return ExitCode.OK
+
+
+def _end_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
 
 
 @contextmanager

@@ -81,9 +81,9 @@ def _values(options: Mapping[str, str | Mapping[str, str]]) -> dict[str, Value]:
     }
 
 
-def session_for(spark: SparkSession, stream: Stream) -> SparkSession:
-    """A session of the stream's own: its settings and views touch nobody else's."""
-    session = spark.newSession()
+def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None = None) -> SparkSession:
+    """A session of the stream's own, the `known` one or a new one: its settings and views touch nobody else's."""
+    session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
     for name in (BOOTSTRAP_CONF, KAFKA_CONF, PROJECT_CONF):
         value = spark.conf.get(name, None)

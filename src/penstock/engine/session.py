@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -43,6 +44,12 @@ _COMMON = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "128",
+    # The default manager starts a process or two for every file on a local disk; this one renames.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.pollingDelay": "25ms",
@@ -76,11 +83,15 @@ def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: 
     """The engine's session, with the SQL endpoint open on `port`."""
     engine = settings.engine
     paths.engine.mkdir(parents=True, exist_ok=True)
+    scratch = paths.engine / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)  # of an engine that was killed
+    scratch.mkdir()
     pools = paths.engine / "pools.xml"
     pools.write_text(_FAIR_POOLS)
     # Spark passes its settings to the JVM as arguments, which every user of the machine can read.
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc would keep an arena per thread for RocksDB and Arrow
     conf = _COMMON | {
         "spark.app.name": f"penstock {paths.project.name}",
         "spark.driver.memory": engine.memory,
@@ -94,7 +105,7 @@ def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: 
         "spark.sql.warehouse.dir": str(paths.warehouse),
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={paths.metastore};create=true",
-        "spark.local.dir": str(paths.engine / "scratch"),
+        "spark.local.dir": str(scratch),
         "spark.ui.port": "0",
         "spark.penstock.project": str(paths.project),
     }
@@ -118,8 +129,9 @@ def standalone(name: str, project: Path) -> SparkSession:
 
 
 def _java_options(paths: ProjectPaths) -> str:
-    log = paths.logs / "derby.log"
-    return f"-Dderby.stream.error.file={log} -XX:+UseSerialGC -XX:MaxMetaspaceSize=400m -Xss1m"
+    # In quotes: a path may have spaces.
+    files = f'"-Dderby.stream.error.file={paths.logs / "derby.log"}" "-Djava.io.tmpdir={paths.engine / "scratch"}"'
+    return f"{files} -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=400m -Xss1m"
 
 
 def _build(master: str, conf: dict[str, str]) -> SparkSession:

@@ -13,15 +13,16 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -30,8 +31,12 @@ from penstock.engine.arrow import last_per_key
 from penstock.engine.identity import NOTHING, Mark, application
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, LEASE_LOST
 
+log = logging.getLogger(__name__)
+
 _TRIES = 5  # commits that met a concurrent one of somebody else (OPTIMIZE, a delete by hand)
-_ATOMIC = ("string", "varchar", "char", "boolean", "byte", "short", "integer", "long", "date", "timestamp", "decimal")
+_SIMPLE = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "decimal"})
+_VACUUM_EVERY = 3600.0
+_VACUUM_KEEP = 24  # hours: a reader that began before then may still need the files that were replaced
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,16 @@ class Written:
 class TableWriter:
     """The function that Spark calls with each batch."""
 
-    def __init__(self, target: Target, token: int, *, on_error: Callable[[BaseException], None] | None = None) -> None:
+    def __init__(self, target: Target, token: int) -> None:
         self._target = target
         self._token = token
         self._app = application(target.stream, target.checkpoint_id)
-        self._on_error = on_error
         self._busy = threading.Lock()  # held while a batch is being written
         self._guard = threading.Lock()
         self._closed = False
         self._written: dict[int, Written] = {}
         self.error: BaseException | None = None
+        self._vacuumed = time.monotonic()
         self._table = DeltaTable(target.path)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -120,9 +125,8 @@ class TableWriter:
                 outcome = self._write(batch, batch_id)
             except BaseException as problem:
                 self.error = problem
-                if self._on_error:
-                    self._on_error(problem)
                 raise
+            self._vacuum()
             with self._guard:
                 self._written[batch_id] = outcome
                 for old in sorted(self._written)[:-16]:  # nobody asked for them
@@ -136,7 +140,7 @@ class TableWriter:
             return self._by_spark(batch, batch_id)
         if rows.num_rows == 0:
             return Written(batch_id, "empty", 0)
-        if self._target.mode == "upsert" and not self._target.stateful:
+        if self._target.mode == "upsert":
             rows = last_per_key(rows, self._target.keys)
         return self._by_delta_rs(rows, batch_id)
 
@@ -146,7 +150,8 @@ class TableWriter:
         if limit <= 0 or not self._arrow_keys(batch):
             return None
         expected = kafka_rows(self._target.checkpoint, batch_id)
-        if expected is not None:
+        joined = self._target.stateful and self._target.mode == "append"  # may give many rows for few messages
+        if expected is not None and not joined:
             return batch.toArrow() if expected <= limit else None
         if self._target.stateful:
             return self._look_persisted(batch, limit)
@@ -156,16 +161,21 @@ class TableWriter:
     def _look_persisted(self, batch: DataFrame, limit: int) -> pa.Table | None:
         # A stateful plan must run once and whole: half of it would leave partitions without their state.
         batch.persist()
-        if batch.count() <= limit:
-            rows = batch.toArrow()
+        rows = None
+        try:
+            if batch.count() <= limit:
+                rows = batch.toArrow()
+                batch.unpersist()
+        except BaseException:
             batch.unpersist()
-            return rows
-        return None  # stays cached for Spark's writer, which unpersists it
+            raise
+        return rows  # None: it stays cached for Spark's writer, which lets go of it
 
     def _arrow_keys(self, batch: DataFrame) -> bool:
+        if not self._target.keys:
+            return True  # without asking the JVM for the columns
         types = dict(batch.dtypes)
-        simple = {"tinyint", "smallint", "int", "bigint", *_ATOMIC}
-        return all(types[key].split("(")[0] in simple for key in self._target.keys)
+        return all(types[key].split("(")[0] in _SIMPLE for key in self._target.keys)
 
     # -- delta-rs -----------------------------------------------------------------------------------------------------
     def _by_delta_rs(self, rows: pa.Table, batch_id: int) -> Written:
@@ -200,12 +210,14 @@ class TableWriter:
     # -- Spark --------------------------------------------------------------------------------------------------------
     def _by_spark(self, batch: DataFrame, batch_id: int) -> Written:
         mark = Mark(self._token, batch_id)
-        if self._target.mode == "append":
-            options = {"txnAppId": self._app, "txnVersion": str(mark.version)}
-            batch.write.format("delta").mode("append").options(**options).save(self._target.path)
-        else:
-            self._merge_by_spark(batch, mark)
-        batch.unpersist()
+        try:
+            if self._target.mode == "append":
+                options = {"txnAppId": self._app, "txnVersion": str(mark.version)}
+                batch.write.format("delta").mode("append").options(**options).save(self._target.path)
+            else:
+                self._merge_by_spark(batch, mark)
+        finally:
+            batch.unpersist()
         found = self._mark()
         if found != mark:
             raise LEASE_LOST.error(f"{self._target.stream}: batch {batch_id} was not taken: {found} is in the log.")
@@ -214,7 +226,7 @@ class TableWriter:
     def _merge_by_spark(self, batch: DataFrame, mark: Mark) -> None:
         session = batch.sparkSession
         view = "penstock_batch"
-        if not self._target.stateful:
+        if self._target.keys:
             batch = _newest_per_key(batch, self._target.keys)
         batch.createOrReplaceTempView(view)
         session.conf.set("spark.databricks.delta.write.txnAppId", self._app)
@@ -231,7 +243,20 @@ class TableWriter:
 
     def _rows_of_last_commit(self) -> int:
         metrics: dict[str, Any] = self._table.history(1)[0].get("operationMetrics", {})
-        return int(metrics.get("numOutputRows") or metrics.get("numSourceRows") or 0)
+        return int(metrics.get("numSourceRows") or metrics.get("numOutputRows") or 0)
+
+    # -- files that were replaced -------------------------------------------------------------------------------------
+    def _vacuum(self) -> None:
+        """Delete what upserts replaced a day ago: a small table that is updated every second would fill the disk."""
+        if self._target.mode != "upsert" or time.monotonic() - self._vacuumed < _VACUUM_EVERY:
+            return
+        self._vacuumed = time.monotonic()
+        try:
+            gone = self._table.vacuum(_VACUUM_KEEP, dry_run=False, enforce_retention_duration=False)
+        except DeltaError as problem:
+            log.warning("%s: old files could not be deleted: %s", self._target.stream, problem)
+        else:
+            log.info("%s: %s old files deleted", self._target.stream, len(gone))
 
     # -- identity -----------------------------------------------------------------------------------------------------
     def _mark(self) -> Mark:

@@ -58,6 +58,7 @@ class Streams:
         self._lock = threading.RLock()  # of the two below; never held while Spark works
         self._live: dict[str, _Live] = {}
         self._stopping: set[str] = set()
+        self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
 
     # -- prepare ------------------------------------------------------------------------------------------------------
     def prepare(self, spec: StreamSpec, *, full_refresh: bool, dry: bool) -> dict[str, Any]:
@@ -71,6 +72,8 @@ class Streams:
         except (PySparkException, Py4JJavaError, PenstockError) as problem:
             raise failures.of_model(problem, spec) from problem
         tables.check_columns(rows.schema, at)
+        if full_refresh and not dry:
+            self.stop(spec.name)  # commands of a stream take turns: nobody starts it before this one is done
         made = not dry and tables.ensure(
             session, spec.output.relation, rows.schema, spec.name, full_refresh=full_refresh
         )
@@ -98,7 +101,8 @@ class Streams:
 
     def _start(self, want: Desired, spec: StreamSpec) -> None:
         job = self._load(spec, self._paths.job(want.stream, want.generation))
-        session = runtime.session_for(self._spark, job.STREAM)
+        session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
+        self._sessions[want.stream] = session
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         listeners: list[ProgressListener] = []
@@ -111,30 +115,41 @@ class Streams:
             session.streams.addListener(listener)
             listeners.append(listener)
 
-        running = runtime.start(
-            session,
-            job.STREAM,
-            checkpoint=checkpoint,
-            checkpoint_id=want.checkpoint_id,
-            token=self._token,
-            prepare=listen,
-        )
+        try:
+            running = runtime.start(
+                session,
+                job.STREAM,
+                checkpoint=checkpoint,
+                checkpoint_id=want.checkpoint_id,
+                token=self._token,
+                prepare=listen,
+            )
+        except BaseException:
+            for listener in listeners:
+                session.streams.removeListener(listener)
+            raise
+        query = running.query
+        self._report(want.stream, state=StreamState.RUNNING, run_id=str(query.runId), retry_at=None)
+        log.info("%s runs, generation %s, checkpoint %s", want.stream, want.generation, want.checkpoint_id)
+        # From here on its end is noticed; should it have ended before, nobody was told.
         with self._lock:
             self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0])
-        query = running.query
-        if query.isActive:
-            self._report(
-                want.stream,
-                state=StreamState.RUNNING,
-                run_id=str(query.runId),
-                error=None,
-                error_code=None,
-                retry_at=None,
-            )
-            log.info("%s runs, generation %s, checkpoint %s", want.stream, want.generation, want.checkpoint_id)
-        else:  # it ended before it was known here
-            problem = query.exception()
-            self._ended(want.stream, running.writer, str(problem) if problem else None)
+        self._check(want.stream, self._live[want.stream])
+        for old in checkpoint.parent.iterdir():
+            if old != checkpoint:  # of a generation before, whose table is gone
+                shutil.rmtree(old, ignore_errors=True)
+
+    def check(self) -> None:
+        """Notice every query that ended without its end having been recorded."""
+        with self._lock:
+            live = list(self._live.items())
+        for stream, each in live:
+            self._check(stream, each)
+
+    def _check(self, stream: str, live: _Live) -> None:
+        if not live.running.query.isActive:
+            problem = live.running.query.exception()
+            self._ended(stream, live.running.writer, str(problem) if problem else None)
 
     def stop(self, stream: str) -> None:
         """Stop a stream; its batch may finish first."""
@@ -171,7 +186,7 @@ class Streams:
         """Stop the stream, drop its table, delete its checkpoints and jobs."""
         self.stop(stream)
         spec = StreamSpec.from_json(want.spec_json)
-        dropped = tables.drop(self._spark.newSession(), spec.output.relation, stream)
+        dropped = tables.drop(self._spark, spec.output.relation, stream)
         for folder in (self._paths.checkpoints / safe_name(stream), self._paths.jobs / safe_name(stream)):
             shutil.rmtree(folder, ignore_errors=True)
         return {"dropped": dropped}
@@ -190,7 +205,12 @@ class Streams:
             log.error("%s", problem)
         else:
             log.error("%s failed: %s\n%s", stream, problem, exception or "")
-        self._failed(stream, problem)
+        try:
+            self._failed(stream, problem)
+        except PenstockError:
+            with self._lock:
+                self._live.setdefault(stream, live)  # `check` tries again
+            raise
 
     def _failed(self, stream: str, problem: PenstockError) -> None:
         self._report(

@@ -74,7 +74,10 @@ def ensure(spark: SparkSession, table: str, schema: StructType, stream: str, *, 
             return False
     name = stream.replace("'", "\\'")
     columns = nullable(schema).toDDL()
-    spark.sql(f"CREATE TABLE {quoted(table)} ({columns}) USING delta TBLPROPERTIES ('{OWNER}' = '{name}')")
+    spark.sql(
+        f"CREATE TABLE {quoted(table)} ({columns}) USING delta TBLPROPERTIES ("
+        f"'{OWNER}' = '{name}', 'delta.logRetentionDuration' = 'interval 7 days')"
+    )
     return True
 
 

@@ -248,7 +248,7 @@ MODEL_ANALYSIS = Kind(
     "PEN-1304",
     "A model does not fit its inputs",
     "A column, function or table in the SQL does not exist or has another type.",
-    "Correct the SQL at that line; 'penstock describe' shows the columns of an input.",
+    "Correct the SQL at that line.",
     _BAD,
 )
 MODEL_NOT_INCREMENTAL = Kind(
@@ -284,6 +284,13 @@ MODEL_UPDATING_INPUT = Kind(
     "A dynamic table streams from an updating one",
     "The upstream table replaces rows; reading only its new rows would count the old ones again.",
     "Read its own inputs, or make this model a view.",
+    _BAD,
+)
+MODEL_NOT_FOLLOWED = Kind(
+    "PEN-1310",
+    "A config key does not apply to dynamic tables",
+    "The key works for dbt's tables; a stream's table would ignore it without a word.",
+    "Remove the key, or make the model a table.",
     _BAD,
 )
 

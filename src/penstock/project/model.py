@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import Location, PenstockError, did_you_mean
-from penstock.errors.catalogue import MODEL_KEY_UNKNOWN, MODEL_LANGUAGE, MODEL_VALUE_INVALID
+from penstock.errors.catalogue import MODEL_KEY_UNKNOWN, MODEL_LANGUAGE, MODEL_NOT_FOLLOWED, MODEL_VALUE_INVALID
 from penstock.project.durations import milliseconds
 from penstock.project.positions import Named, Positions
 from penstock.project.source import relation_of
@@ -33,6 +33,12 @@ _DBT_KEYS = frozenset({
     "freshness", "lookback", "batch_size", "begin", "concurrent_batches", "static_analysis", "sql_header",
     "file_format", "location_root", "partition_by", "clustered_by", "buckets", "options", "tblproperties", "catalog",
     "merge_update_columns", "merge_exclude_columns", "description", "latest_version", "version",
+})  # fmt: skip
+
+# Keys of a dbt-spark table that a dynamic table does not follow: taking them without a word would be a lie.
+_NOT_FOLLOWED = frozenset({
+    "location_root", "partition_by", "clustered_by", "buckets", "options", "tblproperties", "incremental_strategy",
+    "merge_update_columns", "merge_exclude_columns", "sql_header",
 })  # fmt: skip
 
 
@@ -76,6 +82,12 @@ class _Reader:
         for key in self.config:
             if key not in OWN_KEYS and key not in _DBT_KEYS:
                 raise MODEL_KEY_UNKNOWN.error(f"config key '{key}' is unknown.", at=self.at(key), hint=_nearest(key))
+            if key in _NOT_FOLLOWED and self.config[key]:
+                raise MODEL_NOT_FOLLOWED.error(f"a dynamic table does not follow '{key}'.", at=self.at(key))
+        if (self.config.get("contract") or {}).get("enforced"):
+            raise MODEL_NOT_FOLLOWED.error("a dynamic table does not enforce a contract yet.", at=self.at("contract"))
+        if (self.config.get("file_format") or "delta") != "delta":
+            raise MODEL_NOT_FOLLOWED.error("a dynamic table is a Delta table.", at=self.at("file_format"))
         value = self.config.get("watermark")
         return DynamicTable(
             unique_id=str(self.node["unique_id"]),

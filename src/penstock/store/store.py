@@ -57,9 +57,13 @@ class Store(Leases, Commands):
         *,
         verdict: str,
         new_checkpoint: bool,
+        wanted: Wanted | None = None,
         now: float | None = None,
     ) -> Desired:
-        """Make a spec the desired state: generation N+1, its own checkpoint when asked or when it is the first."""
+        """Make a spec the desired state: generation N+1, its own checkpoint when asked or when it is the first.
+
+        What is `wanted` of it stays as it was unless it is given; a new stream is wanted to run.
+        """
         now = time.time() if now is None else now
         with self._write() as tx:
             old = tx.execute(select(schema.desired).where(schema.desired.c.stream == stream)).mappings().first()
@@ -81,9 +85,9 @@ class Store(Leases, Commands):
                 "spec_json": spec_json,
                 "checkpoint_id": checkpoint_id,
             }
-            wanted = old["wanted"] if old is not None else Wanted.RUNNING.value
+            kept = old["wanted"] if old is not None else Wanted.RUNNING.value
             tx.execute(delete(schema.desired).where(schema.desired.c.stream == stream))
-            tx.execute(insert(schema.desired).values(**row, wanted=wanted, updated_at=now))
+            tx.execute(insert(schema.desired).values(**row, wanted=wanted.value if wanted else kept, updated_at=now))
             tx.execute(insert(schema.generations).values(**row, verdict=verdict, created_at=now))
             self._new_chance(tx, stream, now)
         return self.desired(stream)

@@ -22,7 +22,7 @@ from dbt.adapters.penstock.project import project_dir, target_dir
 from dbt.adapters.penstock.session import local_rows, quoted
 from dbt.adapters.penstock.streams import Request, StreamResponse, compiled, deployed, in_the_way
 from penstock.errors import Location, PenstockError
-from penstock.errors.catalogue import TABLE_CONFLICT
+from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, TABLE_CONFLICT
 
 if TYPE_CHECKING:
     import agate
@@ -75,13 +75,22 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
             spec = compiled(request, project_dir(self.config), target_dir(self.config))
             self.connections.endpoint()
             existing = self.get_relation("", str(model["schema"]), str(model["alias"]))
-            if existing is not None and not self._is_of_stream(existing, spec.name):
-                if not full_refresh:
-                    raise in_the_way(spec, str(existing.type))
-                self.drop_relation(existing)
-            return deployed(self._open_store(), self.connections.paths, spec, request, logger.info)
+            foreign = existing is not None and not self._is_of_stream(existing, spec.name)
+            if foreign and not full_refresh:
+                raise in_the_way(spec, str(existing.type))
+            if existing is None and not full_refresh and not empty:
+                self._refuse_lost_table(spec.name, spec.path)
+            response = deployed(self._open_store(), self.connections.paths, spec, request, logger.info)
+            if foreign:
+                self.cache_dropped(existing)  # the engine replaced it, once Spark had accepted the model
+            return response
         except PenstockError as error:
             raise StreamError(error) from None
+
+    def _refuse_lost_table(self, stream: str, path: str) -> None:
+        """A deployed stream whose table was dropped by hand would go on behind the rows that are gone."""
+        if self._open_store().find_desired(stream) is not None:
+            raise CHANGE_NEEDS_REBUILD.error(f"The table of {stream} is gone.", at=Location(path))
 
     def _is_of_stream(self, relation: BaseRelation, stream: str) -> bool:
         if not relation.is_table:

@@ -10,35 +10,23 @@ Rules
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import uuid
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 from dbt.adapters.penstock.errors import QueryError, spark_sentence
+from penstock.engine import client
 
-CONF = {
-    "spark.sql.ansi.enabled": "false",  # as in the streams: a bad cast is null
-    "spark.sql.sources.default": "delta",
-}
+CONF = {**client.CONF, "spark.sql.sources.default": "delta"}
 Description = list[tuple[str, str, None, None, None, None, bool]]
 
 
 def open_session(url: str) -> Session:
     """A new session on the engine. `url` carries the token and is not kept."""
-    with warnings.catch_warnings():
-        # pyspark warns of pandas 3, which only its pandas API minds.
-        warnings.simplefilter("ignore", FutureWarning)
-        from pyspark.sql.connect.session import SparkSession
-
-        # It prints every failed query as JSON on standard error; dbt shows the failure itself.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-        with spark_errors():
-            spark = SparkSession.builder.remote(url).config(map=dict(CONF)).create()
-    return Session(spark)
+    with spark_errors():
+        return Session(client.connect(url, CONF))
 
 
 class Session:
