@@ -32,6 +32,9 @@ shop:
       kafka:
         bootstrap.servers: localhost:9092
         kafka.security.protocol: SASL_SSL
+        sasl.mechanisms: SCRAM-SHA-256
+        sasl.username: penstock
+        sasl.password: {env_var: KAFKA_PASSWORD}
       engine:
         memory: 2g
         spark_conf: {spark.sql.adaptive.enabled: false}

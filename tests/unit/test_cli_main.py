@@ -20,7 +20,7 @@ from penstock.store import Store
 runner = CliRunner()
 OURS = [
     "init", "up", "down", "compile", "run", "status", "logs", "stop", "start", "restart", "drop", "query", "generate",
-    "demo", "jars", "explain-error",
+    "demo", "schema", "jars", "explain-error",
 ]  # fmt: skip
 
 

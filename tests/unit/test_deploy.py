@@ -11,11 +11,22 @@ from typing import Any
 
 import pytest
 
-from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableStreamInput, Trigger
+from penstock.compiler.spec import (
+    Column,
+    FromOffsets,
+    KafkaInput,
+    Output,
+    OutputMode,
+    StreamSpec,
+    TableStreamInput,
+    Trigger,
+)
+from penstock.control import deploy as deploying
 from penstock.control import requests
-from penstock.control.deploy import deploy, run_command
+from penstock.control.deploy import check_inputs, deploy, run_command
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import MODEL_ANALYSIS
+from penstock.kafka import admin
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings, save_settings
 from penstock.store import Command, Store, StreamState, Wanted, holder_id
@@ -215,3 +226,56 @@ def test_a_question_to_an_engine_that_died_fails_as_lost(store: Store) -> None:
     threading.Timer(0.2, store.abandon_commands).start()
     with pytest.raises(PenstockError, match="PEN-4005"):
         run_command(store, "prepare", "shop.a", {}, 30)
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+def from_topic(**changes: Any) -> StreamSpec:
+    columns = (Column(name="a", type="STRING", origin="value.a"),)
+    source = KafkaInput(view="c", relation="shop.clicks", topic="clicks", bootstrap="b:1", columns=columns)
+    return spec(inputs=(source.model_copy(update=changes),))
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with a topic of three partitions."""
+    monkeypatch.setattr(admin, "topics", lambda *_: {"clicks": 3, "clicks_b": 1})
+    monkeypatch.setattr(deploying, "topics", lambda *_: {"clicks": 3, "clicks_b": 1})
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"partitions": (0, 2)},
+        {"topic": None, "topic_pattern": "clicks_.*"},
+        {"starting": FromOffsets(offsets=((0, 1), (1, -1), (2, -2)))},
+        {"partitions": (2,), "starting": FromOffsets(offsets=((2, 9),))},
+    ],
+)
+def test_inputs_that_are_there_are_fine(changes: dict[str, Any], paths: ProjectPaths) -> None:
+    check_inputs(from_topic(**changes), paths)
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"topic": "clacks"}, "2002", "no topic 'clacks'"),
+        ({"topic": None, "topic_pattern": "clocks.*"}, "2002", "matches 'clocks.*'"),
+        ({"partitions": (1, 3)}, "2007", "partition 3"),
+        ({"starting": FromOffsets(offsets=((0, 1), (2, 5)))}, "2007", "partition 1 of topic 'clicks' has no offset"),
+        (
+            {"starting": FromOffsets(offsets=((0, 1), (1, 1), (2, 5), (3, 0)))},
+            "2007",
+            "partition 3 of topic 'clicks' is not",
+        ),
+    ],
+)
+def test_inputs_that_are_not_there_are_found_before_anything_is_deployed(
+    changes: dict[str, Any], code: str, said: str, paths: ProjectPaths
+) -> None:
+    with pytest.raises(PenstockError) as caught:
+        check_inputs(from_topic(**changes), paths)
+    assert caught.value.code == f"PEN-{code}"
+    assert said in str(caught.value)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.checkpoint.offsets import by_relation, committed, newest_committed, parse_offset_log
-from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, TableInput, TableStreamInput
+from penstock.compiler.spec import (
+    Column,
+    FromOffsets,
+    FromTimestamp,
+    KafkaInput,
+    Output,
+    OutputMode,
+    StreamSpec,
+    TableInput,
+    TableStreamInput,
+)
 from penstock.control.behind import NONE, UNKNOWN, Lag, age, total, unread
 from penstock.control.delta_log import DeltaLog, parse_commit
 from penstock.control.lag import LagMeter, table_path
@@ -175,6 +186,14 @@ class Topics:
         self.asked.append((bootstrap, partition, offset))
         return NOW - 100 + offset
 
+    def offsets_at(
+        self, bootstrap: str, topic: str, options: object, milliseconds: int, partitions: tuple[int, ...]
+    ) -> dict[int, int]:
+        return dict.fromkeys(partitions, 8)
+
+    def names(self, bootstrap: str, options: object) -> list[str]:
+        return ["clicks_a", "clicks_b", "other", "__clicks_c"]
+
     def close(self) -> None:
         return
 
@@ -219,3 +238,37 @@ def test_a_source_with_its_own_broker_is_asked_there(project_paths: ProjectPaths
     topics = Topics()
     lag_of(project_paths, Actual("shop.a"), topics, bootstrap="other:2")
     assert {asked[0] for asked in topics.asked} == {"other:2"}
+
+
+# -- starts, partitions, patterns -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("starting", "rows"),
+    [
+        ("earliest", 20),
+        ("latest", 0),
+        (FromOffsets(offsets=((0, 4), (1, -1))), 6),
+        (FromOffsets(offsets=((0, -2), (1, 10))), 12),
+        (FromTimestamp(timestamp=datetime(2026, 1, 1, tzinfo=timezone.utc)), 6),
+    ],
+)
+def test_before_its_first_batch_a_stream_is_behind_by_what_comes_after_its_start(
+    starting: Any, rows: int, project_paths: ProjectPaths
+) -> None:
+    assert lag_of(project_paths, Actual("shop.a"), Topics(), starting=starting).rows == rows
+
+
+def test_partitions_that_are_not_read_do_not_count(project_paths: ProjectPaths) -> None:
+    assert lag_of(project_paths, Actual("shop.a"), Topics(), partitions=(1,)).rows == 10
+
+
+def test_all_topics_of_a_pattern_count_and_a_new_one_from_its_beginning(project_paths: ProjectPaths) -> None:
+    pattern = {"topic": None, "topic_pattern": "clicks_.*"}
+    assert lag_of(project_paths, Actual("shop.a"), Topics(), **pattern).rows == 40
+    found = Actual("shop.a", generation=2, offsets={"shop.clicks": {"clicks_a": {"0": 10, "1": 12}}})
+    assert lag_of(project_paths, found, Topics(), **pattern).rows == 20
+
+
+def test_a_pattern_recognises_the_offsets_of_its_topics_and_no_others() -> None:
+    pattern = CLICKS.model_copy(update={"topic": None, "topic_pattern": "c.*"})
+    offsets: list[dict[str, Any] | None] = [DELTA, {"views": {"0": 1}}, {"clicks": {"0": 2}, "calls": {"0": 3}}]
+    assert by_relation(offsets, [pattern, VIEWS]) == {"shop.clicks": offsets[2], "shop.views": offsets[1]}

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.compiler import Plan, StreamSpec, Verdict, compile_project, plan_change
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, TableInput, Trigger, Watermark
+from penstock.kafka.security import Reference
 
 HERE = Path(__file__).parent
 SPECS = {
@@ -55,7 +56,7 @@ def test_comments_and_white_space_are_no_change(spec: StreamSpec) -> None:
     [
         ({"trigger": Trigger(time_window_ms=9000)}, "time_window"),
         ({"trigger": Trigger(max_batch_rows=7)}, "max_batch_rows 200000 -> 7"),
-        ({"small_batch_rows": 7}, "small_batch_rows 20000 -> 7"),
+        ({"small_batch_rows": 7}, "small_batch_rows 50000 -> 7"),
         ({"path": "models/sub/m.sql"}, "models/sub/m.sql"),
     ],
 )
@@ -168,3 +169,42 @@ def test_all_reasons_of_a_rebuild_are_told() -> None:
         STATEFUL, shuffle_partitions=8, sql="select count(*) from shop__clicks as clicks",
     )  # fmt: skip
     assert plan.reasons == ("the SQL of a stateful query changed", "shuffle_partitions 2 -> 8")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ((), (0, 2), Verdict.REBUILD),
+        ((0, 2), (0,), Verdict.REBUILD),
+        ((0,), (0, 2), Verdict.RESTART),
+        ((0,), (), Verdict.RESTART),
+    ],
+)
+def test_a_checkpoint_goes_on_with_more_partitions_and_not_with_fewer(
+    before: tuple[int, ...], after: tuple[int, ...], verdict: Verdict
+) -> None:
+    old = STATELESS.model_copy(update={"inputs": (kafka(STATELESS).model_copy(update={"partitions": before}),)})
+    plan = input_changed(old, partitions=after)
+    assert plan.verdict is verdict
+    assert plan.reasons[0].startswith("partitions of shop.clicks")
+
+
+def test_a_pattern_in_place_of_a_topic_is_a_rebuild() -> None:
+    plan = input_changed(STATELESS, topic=None, topic_pattern="clicks_.*")
+    assert plan == Plan(Verdict.REBUILD, ("topic clicks -> clicks_.*",))
+
+
+@pytest.mark.parametrize(("spec", "verdict"), [(STATELESS, Verdict.RESTART), (STATEFUL, Verdict.REBUILD)])
+def test_options_of_a_format_and_expressions_are_in_the_state_of_a_stateful_query(
+    spec: StreamSpec, verdict: Verdict
+) -> None:
+    assert input_changed(spec, value_options=(("delimiter", ";"),)).verdict is verdict
+    first, *others = kafka(spec).columns
+    computed = first.model_copy(update={"origin": "computed", "expr": "1"})
+    plan = input_changed(spec, columns=(computed, *others))
+    assert plan == Plan(verdict, (f"origin of shop.clicks.{first.name} {first.origin} -> 1",))
+
+
+def test_a_changed_reference_to_a_secret_is_a_restart_that_names_the_option_alone() -> None:
+    plan = input_changed(STATELESS, options=(("kafka.sasl.password", Reference(env_var="NEW")),))
+    assert plan == Plan(Verdict.RESTART, ("options of shop.clicks: kafka.sasl.password",))

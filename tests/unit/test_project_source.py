@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from source_files import FILE, manifest_entry, read_all
 
 from penstock.errors import PenstockError
 from penstock.project.source import StreamSource, read_source
 
-FILE = "sources/shop.yml"
 GOOD = """\
 version: 2
 sources:
@@ -37,39 +36,12 @@ sources:
 
 
 def read(text: str, tmp_path: Path) -> StreamSource:
-    """The source `clicks` of a YAML file, through a manifest entry as dbt 1.11 writes it."""
-    (tmp_path / "sources").mkdir(exist_ok=True)
-    (tmp_path / FILE).write_text(text)
-    source = yaml.safe_load(text)["sources"][0]
-    table = source["tables"][0]
-    return read_source(manifest_entry(source, table), tmp_path)
-
-
-def manifest_entry(source: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
-    def meta(holder: dict[str, Any]) -> dict[str, Any]:
-        return (holder.get("config") or {}).get("meta") or holder.get("meta") or {}
-
-    return {
-        "unique_id": f"source.shop.{source['name']}.{table['name']}",
-        "resource_type": "source",
-        "source_name": source["name"],
-        "name": table["name"],
-        "identifier": table.get("identifier", table["name"]),
-        "schema": source["name"],
-        "original_file_path": FILE,
-        "source_meta": meta(source),
-        "meta": {**meta(source), **meta(table)},
-        "config": {"meta": {**meta(source), **meta(table)}},
-        "columns": {
-            column["name"]: {**column, "meta": meta(column), "config": {"meta": meta(column)}}
-            for column in table.get("columns") or ()
-        },
-    }
+    return read_all(text, tmp_path)[0]
 
 
 def test_a_source_is_read(tmp_path: Path) -> None:
     source = read(GOOD, tmp_path)
-    assert (source.relation, source.topic, source.start, source.value_format) == (
+    assert (source.relation, source.topic, source.start, source.value.format) == (
         "shop.clicks", "clicks", "earliest", "json",
     )  # fmt: skip
     assert [(column.name, column.type.ddl, column.origin) for column in source.columns] == [
@@ -131,10 +103,10 @@ MISTAKES = [
     pytest.param("{format: json}", "{fromat: json}", "1201", 11, "Did you mean 'format'?", id="misspelt key of value"),
     pytest.param("delay: 10", "delai: 10", "1201", 12, "Did you mean 'delay'?", id="misspelt key of watermark"),
     pytest.param("{from: key}", "{form: key}", "1201", 16, "Did you mean 'from'?", id="misspelt key of a column"),
-    pytest.param("topic: clicks", "kafka.group.id: x", "1201", 10, "not for a source", id="reserved option"),
+    pytest.param("topic: clicks", "kafka.group.id: x", "1222", 10, "not for you to set", id="reserved option"),
     pytest.param("topic: clicks", "topic: [clicks]", "1202", 10, "must be a text", id="a list as topic"),
-    pytest.param("topic: clicks", "start: earliest", "1202", 8, "has no topic", id="no topic"),
-    pytest.param("type: kafka", "start: erliest", "1202", 9, "Did you mean 'earliest'?", id="unknown start"),
+    pytest.param("topic: clicks", "start: earliest", "1220", 8, "has no topic", id="no topic"),
+    pytest.param("type: kafka", "start: erliest", "1221", 9, "Did you mean 'earliest'?", id="unknown start"),
     pytest.param("{format: json}", "json", "1202", 11, "{format: json}", id="a format that is no mapping"),
     pytest.param("{format: json}", "{format: jsonn}", "1203", 11, "Did you mean 'json'?", id="unknown format"),
     pytest.param("        columns:", "        other:", "1204", 5, "has no columns", id="no columns"),
@@ -143,10 +115,10 @@ MISTAKES = [
     pytest.param("name: item_id", "name: USER_ID", "1206", 17, "'USER_ID'", id="twice in another case"),
     pytest.param("name: item_id", "name: user_id", "1206", 17, "'user_id'", id="twice, folded by dbt"),
     pytest.param("from: key", "from: kye", "1207", 16, "Did you mean 'key'?", id="unknown origin"),
-    pytest.param("from: key", "from: header()", "1207", 16, "header() without a name", id="header without a name"),
-    pytest.param("from: key", "from: header", "1207", 16, "header() without a name", id="header without brackets"),
+    pytest.param("from: key", "from: header()", "1212", 16, "header() without a name", id="header without a name"),
+    pytest.param("from: key", "from: header", "1212", 16, "header() without a name", id="header without brackets"),
     pytest.param("from: key", "from: value.", "1207", 16, "'value.'", id="an empty path"),
-    pytest.param("from: key", "from: value.item_id.x", "1207", 17, "two ways", id="part of another path"),
+    pytest.param("from: key", "from: value.item_id.x", "1213", 17, "two ways", id="part of another path"),
     pytest.param("data_type: timestamp", "data_type: timestmp", "1208", 20, "Did you mean 'timestamp'?", id="no type"),
     pytest.param("from: key", "from: headers", "1208", 15, "map<string, string>", id="all headers as text"),
     pytest.param("data_type: string\n            config", "data_type: array<int>\n            config", "1208", 15,

@@ -3,7 +3,7 @@
 Rules
 - A batch is read when commits/N exists; what it read up to is in offsets/N.
 - offsets/N is: the version `v1`, a line of metadata, then one line of JSON per source, `-` for a source without offset.
-- A Kafka offset names its topic and is recognised by it; Delta's offsets name only a table id and are given to the
+- A Kafka offset names its topics and is recognised by them; Delta's offsets name only a table id and are given to the
   table inputs in their order.
 """
 
@@ -40,7 +40,7 @@ def by_relation(offsets: Sequence[Offset | None], inputs: Sequence[Input]) -> di
     tables = iter([offset for offset in offsets if offset is not None and "reservoirVersion" in offset])
     for item in inputs:
         if isinstance(item, KafkaInput):
-            matches = [offset for offset in offsets if offset is not None and item.topic in offset]
+            matches = [offset for offset in offsets if offset and all(item.reads(topic) for topic in offset)]
             if matches:
                 found[item.relation] = matches[0]
         elif isinstance(item, TableStreamInput):

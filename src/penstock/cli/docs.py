@@ -1,6 +1,6 @@
-"""docs/errors.md and docs/cli.md, written from the catalogue and from the commands.
+"""docs/errors.md, docs/cli.md and docs/sources.md, written from the catalogue, the commands and the models of settings.
 
-`python -m penstock.cli.docs` writes both into docs/ below the current directory; a test fails when they are stale.
+`python -m penstock.cli.docs` writes them into docs/ below the current directory; a test fails when they are stale.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 from penstock.cli import dbt
 from penstock.cli.main import app
 from penstock.cli.session import EXIT_CODES
+from penstock.cli.source_page import sources_page
 from penstock.errors.catalogue import ALL
 
 _GROUPS = {
@@ -121,7 +122,7 @@ def _parameter(param: Any) -> str | None:
 
 def pages() -> dict[str, str]:
     """File below docs/ -> content."""
-    return {"errors.md": errors_page(), "cli.md": cli_page()}
+    return {"errors.md": errors_page(), "cli.md": cli_page(), "sources.md": sources_page(_NOTE)}
 
 
 def main() -> int:

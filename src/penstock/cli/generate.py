@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import output
 from penstock.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from penstock.kafka.admin import Options
 
 app = typer.Typer()
 
@@ -26,7 +28,7 @@ class Feed:
         rate: float | None,
         seed: int | None,
         count: int | None = None,
-        options: Mapping[str, str] | None = None,
+        options: Options | None = None,
     ) -> None:
         self.bootstrap, self.topic = bootstrap, topic
         self._options = options

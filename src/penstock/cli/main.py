@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli import compile as compile_command
-from penstock.cli import demo, explain, generate, init, jars, lifecycle, logs, query, run, status, streams
+from penstock.cli import demo, explain, generate, init, jars, lifecycle, logs, query, run, schema, status, streams
 from penstock.cli.output import Ui
 from penstock.cli.session import EXIT_CODES
 from penstock.errors import PenstockError
@@ -96,7 +96,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for _part in (
-    init, lifecycle, compile_command, run, status, logs, streams, query, generate, demo, jars, explain,
+    init, lifecycle, compile_command, run, status, logs, streams, query, generate, demo, schema, jars, explain,
 ):  # fmt: skip
     app.registered_commands.extend(_part.app.registered_commands)
 

@@ -23,6 +23,8 @@ from penstock.compiler.outline import outline
 from penstock.compiler.shape import Shape, analyse
 from penstock.compiler.spec import (
     Column,
+    FromOffsets,
+    FromTimestamp,
     Input,
     KafkaInput,
     Output,
@@ -39,6 +41,7 @@ from penstock.errors.catalogue import DBT_FAILED, MODEL_NO_STREAM, MODEL_UPDATIN
 from penstock.paths import safe_name
 from penstock.project.model import DynamicTable, is_dynamic_table, read_model
 from penstock.project.source import is_stream, read_source, relation_of
+from penstock.project.start import StartAt
 from penstock.project.watermark import WatermarkSetting
 
 Manifest = Mapping[str, Any]
@@ -173,14 +176,28 @@ class _Compiler:
             view=view,
             relation=read.relation,
             topic=read.topic,
+            topic_pattern=read.topic_pattern,
+            partitions=read.partitions,
             bootstrap=read.bootstrap,
-            starting=read.start,
-            key_format=read.key_format,
-            value_format=read.value_format,
-            columns=tuple(Column(name=each.name, type=each.type.ddl, origin=each.origin) for each in read.columns),
+            starting=_starting(read.start),
+            key_format=read.key.format,
+            value_format=read.value.format,
+            key_options=read.key.options(),
+            value_options=read.value.options(),
+            columns=tuple(
+                Column(name=each.name, type=each.type.ddl, origin=each.origin, expr=each.expr) for each in read.columns
+            ),
             watermark=_watermark(read.watermark),
             options=read.options,
         )
+
+
+def _starting(start: str | StartAt) -> str | FromTimestamp | FromOffsets:
+    if isinstance(start, str):
+        return start
+    if start.timestamp is not None:
+        return FromTimestamp(timestamp=start.timestamp)
+    return FromOffsets(offsets=tuple(sorted((start.offsets or {}).items())))
 
 
 def _settings(table: DynamicTable) -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """How the columns of a Kafka record become columns of a source, as PySpark expressions.
 
 Rules
-- Values in JSON are decoded once, with a schema that holds just the paths that columns name.
-- No path is part of another one, and a path has one type: the reading of sources sees to it.
-- Key, headers and the record's own fields are cast to the declared type.
+- A key or value is decoded once, with a schema that holds just the fields that columns name (`compiler.formats`).
+- No field is part of another one, and a field has one type: the reading of sources sees to it.
+- A whole key or value, headers and the record's own fields are cast to the declared type.
+- Computed columns come last, each after those it uses; then all are put into the declared order.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from penstock.compiler.formats import DECODERS, Decoder, Part
 from penstock.compiler.spec import Column, KafkaInput
 from penstock.compiler.text import literal
+from penstock.project.expressions import columns_of, in_order
 from penstock.project.sparktypes import quoted
 
 _HEADER = '''def header(name: str) -> Column:
@@ -34,16 +35,21 @@ def needs_headers(source: KafkaInput) -> bool:
     return any(column.origin.startswith("header") for column in source.columns)
 
 
-def value_schema(source: KafkaInput) -> list[str]:
-    """The schema for from_json, a part a field; nothing if no column needs the decoded value."""
-    fields = [f"{quoted(name)} {_ddl(below)}" for name, below in _tree(source).items()]
-    return [f"{field}, " for field in fields[:-1]] + fields[-1:]
+def decoder(source: KafkaInput, name: str) -> Decoder:
+    """That of the source's keys or values."""
+    return DECODERS[source.key_format if name == "key" else source.value_format]
+
+
+def part(source: KafkaInput, name: str) -> Part:
+    """The key or value with the columns that are fields of it."""
+    columns = tuple(column for column in source.columns if column.origin.startswith(f"{name}."))
+    return Part(name, columns, dict(source.key_options if name == "key" else source.value_options))
 
 
 def has_value(source: KafkaInput) -> list[str]:
     """The condition that something could be decoded, as SQL, a part a column: their types differ, so no coalesce."""
-    paths = dict.fromkeys(_path(column) for column in source.columns if _is_path(column))
-    fields = [f"message.{path} is not null" for path in paths]
+    fields = [f"{_struct(column)} is not null" for column in part(source, "value").columns]
+    fields = list(dict.fromkeys(fields))
     return [f"{field} or " for field in fields[:-1]] + fields[-1:]
 
 
@@ -60,41 +66,42 @@ def helpers(source_list: list[KafkaInput]) -> list[str]:
 
 
 def select_columns(source: KafkaInput) -> list[str]:
-    """One PySpark expression a column."""
-    return [f"{_expression(column, source)}.alias({literal(column.name)})" for column in source.columns]
+    """One PySpark expression a column that is not computed."""
+    return [f"{_expression(column)}.alias({literal(column.name)})" for column in source.columns if column.expr is None]
 
 
-def _tree(source: KafkaInput) -> dict[str, Any]:
-    """The paths that columns name, nested; a leaf is a type."""
-    tree: dict[str, Any] = {}
-    for column in source.columns:
-        if _is_path(column):
-            *above, last = column.origin.split(".")[1:]
-            level = tree
-            for name in above:
-                level = level.setdefault(name, {})
-            level[last] = column.type
-    return tree
+def computed_columns(source: KafkaInput) -> list[tuple[str, str]]:
+    """Name and PySpark expression of each computed column, each after those that it needs."""
+    computed = {column.name: column for column in source.columns if column.expr is not None}
+    known = {column.name.lower(): column.name for column in source.columns}
+    uses = {name: columns_of(str(column.expr), known) for name, column in computed.items()}
+    return [
+        (name, f"F.expr({literal(computed[name].expr)}).cast({literal(_cased(computed[name].type))})")
+        for name in in_order(uses)
+    ]
 
 
-def _ddl(node: Any) -> str:
-    if isinstance(node, str):
-        return node
-    return f"STRUCT<{', '.join(f'{quoted(name)}: {_ddl(below)}' for name, below in node.items())}>"
+def in_place(source: KafkaInput) -> bool:
+    """Whether the computed columns come out in the declared order by themselves: they are the last, in their order."""
+    names = [column.name for column in source.columns]
+    made = [name for name, _ in computed_columns(source)]
+    return names[len(names) - len(made) :] == made
 
 
-def _is_path(column: Column) -> bool:
-    return column.origin.startswith("value.")
+def struct_of(name: str) -> str:
+    """The name of the decoded key or value."""
+    return "message" if name == "value" else "message_key"
 
 
-def _path(column: Column) -> str:
-    return ".".join(quoted(name) for name in column.origin.split(".")[1:])
+def _struct(column: Column) -> str:
+    name, *path = column.origin.split(".")
+    return ".".join([struct_of(name), *(quoted(step) for step in path)])
 
 
-def _expression(column: Column, source: KafkaInput) -> str:
+def _expression(column: Column) -> str:
     origin, kind = column.origin, column.type
-    if _is_path(column):
-        return f"F.col({literal(f'message.{_path(column)}')})"
+    if origin.startswith(("value.", "key.")):
+        return f"F.col({literal(_struct(column))})"
     if origin.startswith("header("):
         name = origin[len("header(") : -1]
         return _cast(f"header({literal(name)})", kind)
@@ -104,6 +111,11 @@ def _expression(column: Column, source: KafkaInput) -> str:
         return _cast(f"F.col({literal(origin)})", kind)
     own = _RECORD_TYPES[origin]
     return f"F.col({literal(origin)})" if own == kind else f"F.col({literal(origin)}).cast({literal(kind.lower())})"
+
+
+def _cased(kind: str) -> str:
+    """A type in lower case, as people write it; names of fields stay as they are."""
+    return kind if "`" in kind else kind.lower()
 
 
 def _cast(expression: str, kind: str) -> str:

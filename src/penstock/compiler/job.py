@@ -10,11 +10,24 @@ Rules
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
-from penstock.compiler.decoding import has_value, helpers, needs_headers, select_columns, value_schema
-from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput, Watermark
+from penstock.compiler.decoding import (
+    computed_columns,
+    decoder,
+    has_value,
+    helpers,
+    in_place,
+    needs_headers,
+    part,
+    select_columns,
+    struct_of,
+)
+from penstock.compiler.spec import FromOffsets, FromTimestamp, KafkaInput, StreamSpec, TableStreamInput, Watermark
 from penstock.compiler.text import block, call, joined, literal, sentence
+from penstock.kafka.security import Value, is_security
+from penstock.project.sparktypes import quoted
 
 _IMPORTS = """from __future__ import annotations
 
@@ -28,9 +41,10 @@ def render_job(spec: StreamSpec) -> str:
     """The text of job.py."""
     topics = [each for each in spec.inputs if isinstance(each, KafkaInput)]
     functions = helpers(topics)
+    more = sorted({line for each in topics for name in ("key", "value") for line in decoder(each, name).imports})
     imports = _IMPORTS.format(
         column="Column, " if functions else "",
-        functions="from pyspark.sql import functions as F\n" if topics else "",
+        functions="".join(f"{line}\n" for line in ["from pyspark.sql import functions as F", *more]) if topics else "",
     )
     parts = [f'"""{_docstring(spec)}"""\n\n{imports}', f"SQL = {block(spec.sql)}\n"]
     parts += [f"\n{function}" for function in functions]
@@ -54,47 +68,110 @@ def _docstring(spec: StreamSpec) -> str:
 
 
 def _kafka(source: KafkaInput, spec: StreamSpec) -> str:
-    options = [
-        ("kafka.bootstrap.servers", f"runtime.bootstrap(spark, {literal(source.bootstrap)})"),
-        ("subscribe", literal(source.topic)),
-        ("startingOffsets", literal(source.starting)),
-        ("maxOffsetsPerTrigger", str(spec.trigger.max_batch_rows)),
-    ]
-    if spec.trigger.buffer_limit > 1:
-        options.append(("minOffsetsPerTrigger", str(min(spec.trigger.buffer_limit, spec.trigger.max_batch_rows))))
-        options.append(("maxTriggerDelay", literal(f"{spec.trigger.time_window_ms}ms")))
-    if "kafka.fetch.max.wait.ms" not in dict(source.options):
-        options.append(("kafka.fetch.max.wait.ms", "20"))
-    options.append(("failOnDataLoss", literal("true")))
-    if needs_headers(source):
-        options.append(("includeHeaders", literal("true")))
-    options.extend((name, literal(value)) for name, value in source.options)
     lines = [
         f"def {source.view}(spark: SparkSession) -> DataFrame:",
-        f'    """{sentence(f"Source {source.relation}: topic {source.topic!r}, {_values(source)} values.")}"""',
+        f'    """{sentence(f"Source {source.relation}: {source.topics}, {_values(source)} values.")}"""',
+        *_security(source),
         "    records = (",
         '        spark.readStream.format("kafka")',
-        *(f"        .option({literal(name)}, {value})" for name, value in options),
+        *_options(source, spec),
         "        .load()",
         "    )",
     ]
     rows = "records"
-    schema = value_schema(source)
-    if schema:
-        from_json = ['F.col("value").cast("string")', joined(schema, indent=8), '{"mode": "PERMISSIVE"}']
-        lines += call("message = F.from_json", from_json, indent=4)
-        lines.append("    # An empty or unreadable message is no row.")
-        lines += call(
-            'rows = records.withColumn("message", message).where', [joined(has_value(source), indent=8)], indent=4
-        )
+    for name in ("key", "value"):
+        found = decoder(source, name).call(part(source, name))
+        if found is None:
+            continue
+        lines += call(f"{struct_of(name)} = {found[0]}", found[1], indent=4)
+        decoded = f"{rows}.withColumn({literal(struct_of(name))}, {struct_of(name)})"
+        if name == "value":
+            lines.append("    # An empty or unreadable message is no row.")
+            lines += call(f"rows = {decoded}.where", [joined(has_value(source), indent=8)], indent=4)
+        else:
+            lines.append(f"    rows = {decoded}")
         rows = "rows"
-    selected = call(f"return {rows}.select", select_columns(source), indent=4, exploded=True)
-    selected[-1] += _with_watermark(source.watermark)
-    return "\n".join([*lines, *selected]) + "\n"
+    return "\n".join([*lines, *_selected(source, rows)]) + "\n"
+
+
+def _is_secured(name: str, value: Value) -> bool:
+    """Whether an option is worked out at run time: credentials are, and whatever refers to a secret."""
+    return is_security(name) or not isinstance(value, str)
+
+
+def _security(source: KafkaInput) -> list[str]:
+    secured = {name: value for name, value in source.options if _is_secured(name, value)}
+    if not secured:
+        return []
+    lines = [f"        {literal(name)}: {_value(value)}," for name, value in secured.items()]
+    return ["    security = {", *lines, "    }"]
+
+
+def _options(source: KafkaInput, spec: StreamSpec) -> list[str]:
+    own = [(name, literal(str(value))) for name, value in source.options if not _is_secured(name, value)]
+    broker = f"spark, {literal(source.bootstrap)}{', security' if len(own) < len(source.options) else ''}"
+    lines = [f"        .options(**runtime.kafka_options({broker}))"]
+    if "kafka.fetch.max.wait.ms" not in dict(own):
+        lines.insert(0, '        .option("kafka.fetch.max.wait.ms", 20)')
+    options = [*_subscription(source), *_starting(source), ("maxOffsetsPerTrigger", str(spec.trigger.max_batch_rows))]
+    if spec.trigger.buffer_limit > 1:
+        options.append(("minOffsetsPerTrigger", str(min(spec.trigger.buffer_limit, spec.trigger.max_batch_rows))))
+        options.append(("maxTriggerDelay", literal(f"{spec.trigger.time_window_ms}ms")))
+    options.append(("failOnDataLoss", literal("true")))
+    if needs_headers(source):
+        options.append(("includeHeaders", literal("true")))
+    return [*lines, *(f"        .option({literal(name)}, {value})" for name, value in [*options, *own])]
+
+
+def _subscription(source: KafkaInput) -> list[tuple[str, str]]:
+    if source.topic_pattern is not None:
+        return [("subscribePattern", literal(source.topic_pattern))]
+    if source.partitions:
+        return [("assign", literal(json.dumps({source.topic: source.partitions})))]
+    return [("subscribe", literal(source.topic))]
+
+
+def _starting(source: KafkaInput) -> list[tuple[str, str]]:
+    start = source.starting
+    if isinstance(start, FromTimestamp):
+        # With no message of that time yet, a partition is read from what comes next.
+        return [
+            ("startingTimestamp", literal(str(start.milliseconds))),
+            ("startingOffsetsByTimestampStrategy", literal("latest")),
+        ]
+    if isinstance(start, FromOffsets):
+        return [("startingOffsets", literal(json.dumps({source.topic: {str(p): at for p, at in start.offsets}})))]
+    return [("startingOffsets", literal(start))]
+
+
+def _selected(source: KafkaInput, rows: str) -> list[str]:
+    computed = computed_columns(source)
+    selected = call(f"{'decoded =' if computed else 'return'} {rows}.select", select_columns(source), indent=4,
+                    exploded=True)  # fmt: skip
+    if not computed:
+        selected[-1] += _with_watermark(source.watermark)
+        return selected
+    selected += [
+        line
+        for name, expression in computed
+        for line in call("decoded = decoded.withColumn", [literal(name), expression], indent=4)
+    ]
+    if in_place(source):
+        return [*selected, f"    return decoded{_with_watermark(source.watermark)}"]
+    names = [literal(quoted(column.name)) for column in source.columns]
+    ordered = call("return decoded.select", names, indent=4)
+    ordered[-1] += _with_watermark(source.watermark)
+    return [*selected, *ordered]
 
 
 def _values(source: KafkaInput) -> str:
-    return {"json": "JSON", "string": "text", "raw": "binary"}.get(source.value_format, source.value_format)
+    return decoder(source, "value").shown
+
+
+def _value(value: Value) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    return f"{{{', '.join(f'{literal(name)}: {literal(where)}' for name, where in value.plain().items())}}}"
 
 
 def _table_stream(source: TableStreamInput) -> str:

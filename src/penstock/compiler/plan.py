@@ -12,7 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.compiler.spec import Input, KafkaInput, StreamSpec, TableStreamInput, Watermark
+from penstock.compiler.spec import (
+    FromOffsets,
+    FromTimestamp,
+    Input,
+    KafkaInput,
+    StreamSpec,
+    TableStreamInput,
+    Watermark,
+)
 from penstock.compiler.statement import same_tokens, stream_reads
 
 
@@ -107,11 +115,12 @@ class _Reasons:
 
     def _input(self, relation: str, old: Input, new: Input, *, stateful: bool) -> None:
         if isinstance(old, KafkaInput) and isinstance(new, KafkaInput):
-            self._setting("topic", old.topic, new.topic, rebuild=True)
+            self._topics(relation, old, new)
             self._setting(f"bootstrap.servers of {relation}", old.bootstrap, new.bootstrap)
-            self._setting(f"start of {relation}", old.starting, new.starting)
-            self._setting(f"value format of {relation}", old.value_format, new.value_format, rebuild=stateful)
-            self._setting(f"key format of {relation}", old.key_format, new.key_format, rebuild=stateful)
+            self._setting(f"start of {relation}", _start(old), _start(new))
+            for part in ("value", "key"):
+                formats = [_format(each, part) for each in (old, new)]
+                self._setting(f"{part} format of {relation}", *formats, rebuild=stateful)
             # Names alone: a value may be a password.
             changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
             self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
@@ -122,9 +131,17 @@ class _Reasons:
         elif old.kind != new.kind:
             self._setting(f"kind of {relation}", old.kind, new.kind, rebuild=True)
 
+    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
+        """A checkpoint goes on with more partitions than it knows, and not with fewer."""
+        self._setting("topic", old.topic or old.topic_pattern, new.topic or new.topic_pattern, rebuild=True)
+        gone = bool(new.partitions) and not set(old.partitions or new.partitions) <= set(new.partitions)
+        narrowed = bool(new.partitions) and not old.partitions
+        before, after = (", ".join(map(str, each.partitions)) or "all" for each in (old, new))
+        self._setting(f"partitions of {relation}", before, after, rebuild=gone or narrowed)
+
     def _columns(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
-        before = {column.name: (column.type, column.origin) for column in old.columns}
-        after = {column.name: (column.type, column.origin) for column in new.columns}
+        before = {column.name: (column.type, column.expr or column.origin) for column in old.columns}
+        after = {column.name: (column.type, column.expr or column.origin) for column in new.columns}
         for name in sorted(before.keys() | after.keys()):
             if name not in after:
                 self._note(True, rebuild=stateful, reason=f"column {relation}.{name} is gone")
@@ -158,6 +175,21 @@ def _streams(spec: StreamSpec) -> dict[str, Input]:
 
 def _views(spec: StreamSpec) -> frozenset[str]:
     return frozenset(each.view for each in spec.inputs if isinstance(each, KafkaInput | TableStreamInput))
+
+
+def _start(source: KafkaInput) -> str:
+    if isinstance(source.starting, FromTimestamp):
+        return source.starting.timestamp.isoformat()
+    if isinstance(source.starting, FromOffsets):
+        return ", ".join(f"{partition}: {offset}" for partition, offset in source.starting.offsets)
+    return source.starting
+
+
+def _format(source: KafkaInput, part: str) -> str:
+    name, options = (
+        (source.key_format, source.key_options) if part == "key" else (source.value_format, source.value_options)
+    )
+    return " ".join([name, *(f"{option}={value!r}" for option, value in options)])
 
 
 def _listed(keys: tuple[str, ...]) -> str:

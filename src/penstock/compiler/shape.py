@@ -21,14 +21,7 @@ from penstock.compiler.spec import OutputMode
 from penstock.compiler.statement import Statement, relation_name
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL
-
-# Aggregates of Spark that the parser has no class of its own for.
-_AGGREGATES = frozenset({
-    "bit_and", "bit_or", "bit_xor", "bitmap_construct_agg", "bitmap_or_agg", "count_min_sketch", "every", "some",
-    "histogram_numeric", "hll_sketch_agg", "hll_union_agg", "kurtosis", "skewness", "mode", "regr_avgx", "regr_avgy",
-    "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "try_avg", "try_sum",
-    "collect_list", "collect_set", "array_agg", "string_agg", "listagg", "percentile", "percentile_approx",
-})  # fmt: skip
+from penstock.project.expressions import AGGREGATES
 
 
 @dataclass(frozen=True)
@@ -287,7 +280,7 @@ def _down(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def _is_aggregate(node: exp.Expr) -> bool:
     if isinstance(node, exp.Anonymous):
-        return node.name.lower() in _AGGREGATES
+        return node.name.lower() in AGGREGATES
     return isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window)
 
 

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from datetime import datetime
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from penstock.kafka.security import Reference
 
 FORMAT_VERSION = 1
 
@@ -37,23 +41,72 @@ class Column(Frozen):
 
     name: str
     type: str
-    origin: str  # value.a.b | key | headers | header(x) | topic | partition | offset | timestamp
+    origin: str  # value.a.b | key.a.b | key | headers | header(x) | topic | partition | offset | timestamp | computed
+    expr: str | None = None  # of a computed column, over the other columns
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unused(handler(self), self, ("expr",))
+
+
+class FromTimestamp(Frozen):
+    """Start at the first message of that time or later."""
+
+    timestamp: datetime
+
+    @property
+    def milliseconds(self) -> int:
+        return int(self.timestamp.timestamp() * 1000)
+
+
+class FromOffsets(Frozen):
+    """Start at these offsets; as in Spark, -2 is the earliest and -1 the latest."""
+
+    offsets: tuple[tuple[int, int], ...]
 
 
 class KafkaInput(Frozen):
-    """A topic, read as a stream."""
+    """A topic, some of its partitions, or the topics of a pattern, read as a stream."""
 
     kind: Literal["kafka"] = "kafka"
     view: str  # the name that the stream's SQL uses
     relation: str  # the name that the model's author knows: shop.clicks
-    topic: str
+    topic: str | None = None
+    topic_pattern: str | None = None  # instead of a topic
+    partitions: tuple[int, ...] = ()  # of the topic; empty: all
     bootstrap: str | None = None  # None: the broker of the profile
-    starting: str = "earliest"
+    starting: str | FromTimestamp | FromOffsets = "earliest"
     key_format: str = "string"
     value_format: str = "json"
+    key_options: tuple[tuple[str, str], ...] = ()  # settings of the format beside its name, sorted
+    value_options: tuple[tuple[str, str], ...] = ()
     columns: tuple[Column, ...]
     watermark: Watermark | None = None
-    options: tuple[tuple[str, str], ...] = ()  # kafka.* passed through, sorted
+    options: tuple[tuple[str, str | Reference], ...] = ()  # kafka.* passed through, sorted; secrets are references
+
+    @property
+    def topics(self) -> str:
+        """What is read, for people."""
+        if self.topic_pattern is not None:
+            return f"topics {self.topic_pattern!r}"
+        some = f", partitions {', '.join(map(str, self.partitions))}" if self.partitions else ""
+        return f"topic {self.topic!r}{some}"
+
+    def reads(self, topic: str) -> bool:
+        """Whether it reads a topic of that name."""
+        if self.topic_pattern is None:
+            return topic == self.topic
+        return re.fullmatch(self.topic_pattern, topic) is not None
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unused(handler(self), self, ("topic_pattern", "partitions", "key_options", "value_options"))
+
+
+def _without_unused(dumped: dict[str, Any], part: Frozen, names: tuple[str, ...]) -> dict[str, Any]:
+    """Settings that came later are written only when they are used: a stream without them keeps its hash."""
+    unused = {name for name in names if getattr(part, name) == type(part).model_fields[name].default}
+    return {name: value for name, value in dumped.items() if name not in unused}
 
 
 class TableStreamInput(Frozen):
@@ -109,7 +162,7 @@ class StreamSpec(Frozen):
     output: Output
     trigger: Trigger = Trigger()
     shuffle_partitions: int = 2  # frozen into a stateful checkpoint
-    small_batch_rows: int = 20_000  # up to here a batch is committed by delta-rs
+    small_batch_rows: int = 50_000  # up to here a batch is committed by delta-rs
     line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`; not part of the identity
 
     def canonical(self) -> str:

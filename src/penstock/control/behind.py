@@ -35,6 +35,16 @@ def total(parts: Iterable[Lag]) -> Lag:
     )
 
 
+def start(starting: str | Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+    """What counts as read before the first batch: everything up to where the stream will start.
+
+    In offsets, as in Spark, -1 is the latest and -2 the earliest; a partition that is not in the result starts there.
+    """
+    if isinstance(starting, str):
+        return dict(end) if starting == "latest" else {}
+    return {partition: end.get(partition, 0) if at == -1 else at for partition, at in starting.items() if at != -2}
+
+
 def unread(
     committed: Mapping[int, int], begin: Mapping[int, int], end: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:

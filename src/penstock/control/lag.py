@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.checkpoint.offsets import Offset, committed, normalised
-from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput
+from penstock.compiler.spec import FromTimestamp, KafkaInput, StreamSpec, TableStreamInput
 from penstock.control import behind
 from penstock.control.behind import Lag
 from penstock.control.delta_log import DeltaLog
 from penstock.control.topic_watch import Options, TopicWatch
 from penstock.errors import PenstockError
-from penstock.kafka.admin import resolve_bootstrap
+from penstock.kafka.admin import matching, resolve_bootstrap
+from penstock.kafka.security import effective
 from penstock.paths import ProjectPaths
 from penstock.project.profile import KafkaSettings, read_settings
 from penstock.store import Actual, Desired, Store
@@ -33,6 +34,10 @@ class Topics(Protocol):
 
     def watermarks(self, bootstrap: str, topic: str, options: Options) -> tuple[dict[int, int], dict[int, int]]: ...
     def time_of(self, bootstrap: str, topic: str, options: Options, partition: int, offset: int) -> float | None: ...
+    def offsets_at(
+        self, bootstrap: str, topic: str, options: Options, milliseconds: int, partitions: tuple[int, ...]
+    ) -> dict[int, int]: ...
+    def names(self, bootstrap: str, options: Options) -> list[str]: ...
     def close(self) -> None: ...
 
 
@@ -76,15 +81,31 @@ class LagMeter:
 
     def _kafka(self, item: KafkaInput, offset: Offset | None, kafka: KafkaSettings, now: float) -> Lag:
         bootstrap = resolve_bootstrap(item.bootstrap, kafka.bootstrap, self._paths)
-        options: Options = tuple(sorted({**kafka.options, **dict(item.options)}.items()))
-        begin, end = self._topics.watermarks(bootstrap, item.topic, options)
-        if offset is None and item.starting == "latest":
-            return behind.NONE
-        waiting = behind.unread(_partitions(offset, item.topic), begin, end)
+        own_broker = item.bootstrap is not None
+        found = effective(dict(item.options), kafka.options, own_broker=own_broker, base=self._paths.project)
+        options: Options = tuple(sorted(found.items()))
+        if item.topic_pattern is None:
+            return self._topic(item, str(item.topic), offset, bootstrap, options, now)
+        names = matching(item.topic_pattern, self._topics.names(bootstrap, options))
+        return behind.total(self._topic(item, name, offset, bootstrap, options, now) for name in names)
+
+    def _topic(
+        self, item: KafkaInput, topic: str, offset: Offset | None, bootstrap: str, options: Options, now: float
+    ) -> Lag:
+        begin, end = self._topics.watermarks(bootstrap, topic, options)
+        if item.partitions:
+            begin, end = ({p: at for p, at in each.items() if p in item.partitions} for each in (begin, end))
+        if offset is not None:
+            read = _partitions(offset, topic)
+        elif isinstance(item.starting, FromTimestamp):
+            read = self._topics.offsets_at(bootstrap, topic, options, item.starting.milliseconds, tuple(end))
+        else:
+            read = behind.start(item.starting if isinstance(item.starting, str) else dict(item.starting.offsets), end)
+        waiting = behind.unread(read, begin, end)
         if not waiting:
             return behind.NONE
         times = [
-            self._topics.time_of(bootstrap, item.topic, options, partition, first)
+            self._topics.time_of(bootstrap, topic, options, partition, first)
             for partition, (first, _) in waiting.items()
         ]
         return Lag(sum(count for _, count in waiting.values()), behind.age(times, now))

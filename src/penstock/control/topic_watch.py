@@ -16,11 +16,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.errors.catalogue import BROKER_UNREACHABLE, TOPIC_MISSING
 from penstock.kafka.admin import client_config
+from penstock.kafka.security import Value
 
 TIMEOUT = 3.0
 _PARTITIONS_KEPT = 30.0  # seconds until a topic's partitions are counted again
+_NAMES_KEPT = 10.0  # and until new topics are looked for
 
-Options = tuple[tuple[str, str], ...]
+Options = tuple[tuple[str, Value], ...]  # secrets are references, and stay so here
 _Topic = tuple[str, Options, str]
 
 
@@ -30,6 +32,7 @@ class TopicWatch:
     def __init__(self) -> None:
         self._clients: dict[tuple[str, Options], Any] = {}
         self._partitions: dict[_Topic, tuple[float, int]] = {}
+        self._names: dict[tuple[str, Options], tuple[float, list[str]]] = {}
         self._times: dict[tuple[_Topic, int], tuple[int, float | None]] = {}
 
     def watermarks(self, bootstrap: str, topic: str, options: Options) -> tuple[dict[int, int], dict[int, int]]:
@@ -63,6 +66,33 @@ class TopicWatch:
         kind, milliseconds = message.timestamp()
         found = None if kind == 0 else milliseconds / 1000
         self._times[key] = (offset, found)
+        return found
+
+    def offsets_at(
+        self, bootstrap: str, topic: str, options: Options, milliseconds: int, partitions: tuple[int, ...]
+    ) -> dict[int, int]:
+        """Per partition, the offset of the first message of that time or later; the end when there is none."""
+        client = self._client(bootstrap, options)
+        asked = [TopicPartition(topic, number, milliseconds) for number in partitions]
+        try:
+            found = {each.partition: each.offset for each in client.offsets_for_times(asked, timeout=TIMEOUT)}
+        except KafkaException as problem:
+            raise _named(bootstrap, topic, problem) from problem
+        if any(offset < 0 for offset in found.values()):
+            _, end = self.watermarks(bootstrap, topic, options)
+            found = {number: offset if offset >= 0 else end[number] for number, offset in found.items()}
+        return found
+
+    def names(self, bootstrap: str, options: Options) -> list[str]:
+        """All topics, looked up again from time to time."""
+        known = self._names.get((bootstrap, options))
+        if known is not None and time.monotonic() - known[0] < _NAMES_KEPT:
+            return known[1]
+        try:
+            found = list(self._client(bootstrap, options).list_topics(timeout=TIMEOUT).topics)
+        except KafkaException as problem:
+            raise _named(bootstrap, "", problem) from problem
+        self._names[(bootstrap, options)] = (time.monotonic(), found)
         return found
 
     def close(self) -> None:

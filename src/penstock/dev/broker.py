@@ -17,6 +17,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,7 +48,14 @@ class Broker:
     port: int
 
 
-def start(paths: ProjectPaths, *, port: int = 0, timeout: float = 60.0, progress: Progress | None = None) -> Broker:
+def start(
+    paths: ProjectPaths,
+    *,
+    port: int = 0,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
+    more: Mapping[str, str] | None = None,
+) -> Broker:
     """The project's broker, started if it does not run. Port 0 is a free one, the same as last time where possible."""
     jars = fetch("broker", progress)  # before the clock runs: a download is not a slow start
     deadline = time.monotonic() + timeout
@@ -60,7 +68,7 @@ def start(paths: ProjectPaths, *, port: int = 0, timeout: float = 60.0, progress
             if running is not None and _await_answer(paths, running, deadline):
                 return running
             # There was none, or it was on its way out when it was found.
-            broker = _launch(paths, jars, port, deadline)
+            broker = _launch(paths, jars, port, deadline, more or {})
             if not _await_answer(paths, broker, deadline):
                 _state(paths).unlink(missing_ok=True)
                 raise _not_started(paths, "ended")
@@ -103,7 +111,7 @@ def log_path(paths: ProjectPaths) -> Path:
     return paths.kafka / "kafka.log"
 
 
-def _launch(paths: ProjectPaths, jars: list[Path], port: int, deadline: float) -> Broker:
+def _launch(paths: ProjectPaths, jars: list[Path], port: int, deadline: float, more: Mapping[str, str]) -> Broker:
     last_port, last_controller = _last_ports(paths)
     if _state(paths).exists():  # the last broker was killed, perhaps a moment ago
         _await_release([last_port, last_controller])
@@ -114,7 +122,7 @@ def _launch(paths: ProjectPaths, jars: list[Path], port: int, deadline: float) -
     properties = _properties(paths)
     log4j = paths.kafka / "log4j2.properties"
     properties.write_text(
-        server_properties(data=_data(paths), port=chosen, controller_port=controller), encoding="utf-8"
+        server_properties(data=_data(paths), port=chosen, controller_port=controller, more=more), encoding="utf-8"
     )
     log4j.write_text(log4j_properties(), encoding="utf-8")
     (paths.kafka / "ports.json").write_text(json.dumps({"port": chosen, "controller": controller}), encoding="utf-8")

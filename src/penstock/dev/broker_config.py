@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -26,8 +27,12 @@ JVM = (
 )
 
 
-def server_properties(*, data: Path, port: int, controller_port: int) -> str:
-    """The text of server.properties."""
+# Of these a broker has several, separated by commas: more are added, not put in their place.
+_LISTS = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
+
+
+def server_properties(*, data: Path, port: int, controller_port: int, more: Mapping[str, str] | None = None) -> str:
+    """The text of server.properties; `more` are settings that a test needs, such as listeners with credentials."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -58,6 +63,8 @@ def server_properties(*, data: Path, port: int, controller_port: int) -> str:
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "4000",
     }
+    for name, value in (more or {}).items():
+        settings[name] = f"{settings[name]},{value}" if name in _LISTS else value
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 

@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from penstock.compiler.spec import StreamSpec
 from penstock.errors import Kind, Location, PenstockError
 from penstock.errors.catalogue import (
+    AUTH_REFUSED,
     BROKER_UNREACHABLE,
     DISK_FULL,
     INPUT_REBUILT,
@@ -41,6 +42,11 @@ _KNOWN: tuple[tuple[str, Kind, str], ...] = (
         r"KAFKA_DATA_LOSS|Cannot fetch offset|OffsetOutOfRange|offset was changed from",
         OFFSETS_LOST,
         "messages that were not read yet are gone from the topic.",
+    ),
+    (
+        r"SaslAuthenticationException|SslAuthenticationException|SSLHandshakeException|Invalid PEM|Failed to load PEM",
+        AUTH_REFUSED,
+        "the broker and the credentials do not fit.",
     ),
     (
         r"TimeoutException.*(?:metadata|node assignment|listOffsets|describeTopics)|No resolvable bootstrap|Failed to (?:create new KafkaAdminClient|construct kafka)",  # noqa: E501

@@ -8,21 +8,25 @@ Rules
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from penstock.engine import tables
+from penstock.engine import keys, tables
 from penstock.engine.identity import Mark, application
 from penstock.engine.sink import TableWriter, Target
 from penstock.kafka.admin import resolve_bootstrap
+from penstock.kafka.security import Reference, Value, effective, java_options
 from penstock.paths import ProjectPaths
 
 BOOTSTRAP_CONF = "spark.penstock.kafka.bootstrap"
+KAFKA_CONF = "spark.penstock.kafka.options"  # JSON: the profile's options, with references in place of secrets
 PROJECT_CONF = "spark.penstock.project"
 
 
@@ -60,11 +64,28 @@ def bootstrap(spark: SparkSession, explicit: str | None) -> str:
     return resolve_bootstrap(explicit, spark.conf.get(BOOTSTRAP_CONF, None), ProjectPaths(project))
 
 
+def kafka_options(
+    spark: SparkSession, explicit: str | None, own: Mapping[str, str | Mapping[str, str]] | None = None
+) -> dict[str, str]:
+    """The broker's address and the credentials for it, of the source or of the profile; secrets are looked up now."""
+    profile = json.loads(spark.conf.get(KAFKA_CONF, None) or "{}")
+    project = Path(spark.conf.get(PROJECT_CONF, str(Path.cwd())) or ".")
+    options = effective(_values(own or {}), _values(profile), own_broker=explicit is not None, base=project.absolute())
+    return {"kafka.bootstrap.servers": bootstrap(spark, explicit), **java_options(options, partial(keys.opened, spark))}
+
+
+def _values(options: Mapping[str, str | Mapping[str, str]]) -> dict[str, Value]:
+    return {
+        name: value if isinstance(value, str) else Reference.model_validate(dict(value))
+        for name, value in options.items()
+    }
+
+
 def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None = None) -> SparkSession:
     """A session of the stream's own, the `known` one or a new one: its settings and views touch nobody else's."""
     session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
-    for name in (BOOTSTRAP_CONF, PROJECT_CONF):
+    for name in (BOOTSTRAP_CONF, KAFKA_CONF, PROJECT_CONF):
         value = spark.conf.get(name, None)
         if value is not None:
             session.conf.set(name, value)

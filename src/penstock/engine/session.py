@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -54,6 +55,8 @@ _COMMON = {
     "spark.sql.streaming.pollingDelay": "25ms",
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.host": LOOPBACK,
+    # Spark's own words and those of options that hold credentials: they are hidden in plans, logs and the web UI.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|keystore|truststore|private.?key",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -108,6 +111,8 @@ def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: 
     }
     if settings.kafka.bootstrap:
         conf["spark.penstock.kafka.bootstrap"] = settings.kafka.bootstrap
+    if settings.kafka.options:
+        conf["spark.penstock.kafka.options"] = json.dumps(settings.kafka.model_dump(mode="json")["options"])
     return _build(f"local[{engine.cores}]", conf | engine.spark_conf)
 
 

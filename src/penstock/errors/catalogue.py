@@ -144,6 +144,83 @@ SOURCE_NOT_STREAM = Kind(
     "Add config.meta.stream with type and topic, or read an existing table with ref().",
     _BAD,
 )
+HEADER_NO_NAME = Kind(
+    "PEN-1212",
+    "A header has no name",
+    "A column takes one header by its name, or all of them.",
+    "Write header(name), or 'headers' for all of them.",
+    _BAD,
+)
+COLUMN_OVERLAP = Kind(
+    "PEN-1213",
+    "Two columns take the same part of a message in two ways",
+    "A message is decoded once, so a field has one type and is not part of another column's field.",
+    "Declare the larger one as a struct, and take it apart in a model.",
+    _BAD,
+)
+EXPR_SYNTAX = Kind(
+    "PEN-1214",
+    "The expression of a computed column cannot be read",
+    "'expr' is one expression of Spark SQL.",
+    "Correct the expression.",
+    _BAD,
+)
+EXPR_COLUMN = Kind(
+    "PEN-1215",
+    "A computed column uses a column that does not exist",
+    "An expression is computed from the other columns of its source.",
+    "Declare that column, or correct its name.",
+    _BAD,
+)
+EXPR_CYCLE = Kind(
+    "PEN-1216",
+    "Computed columns depend on each other in a circle",
+    "Each is computed from columns that come before it.",
+    "Write one of them without the other.",
+    _BAD,
+)
+EXPR_NOT_ROWWISE = Kind(
+    "PEN-1217",
+    "A computed column is not computed from its own row",
+    "Aggregates, window functions, subqueries and generators look at other rows or make new ones.",
+    "Compute it in a model.",
+    _BAD,
+)
+SECRET_LITERAL = Kind(
+    "PEN-1218",
+    "A secret is written out",
+    "What stands in YAML reaches the manifest, the compiled job and version control.",
+    "Name where it is kept: {env_var: NAME} or {file: /path}, without Jinja.",
+    _BAD,
+)
+AUTH_INCOMPLETE = Kind(
+    "PEN-1219",
+    "Credentials for Kafka do not fit together",
+    "A way of authentication needs certain settings, and no others.",
+    "See docs/sources.md for what each way needs.",
+    _BAD,
+)
+TOPIC_CHOICE = Kind(
+    "PEN-1220",
+    "A source names no topic, or in two ways",
+    "A source reads one topic, or all topics that match a pattern.",
+    "Set 'topic' or 'topic_pattern', and one of them only.",
+    _BAD,
+)
+START_INVALID = Kind(
+    "PEN-1221",
+    "A start position cannot be used",
+    "A stream starts at an end of the topic, at a time or at offsets.",
+    "Write earliest, latest, {timestamp: '2026-01-01T00:00:00Z'} or {offsets: {0: 42, 1: latest}}.",
+    _BAD,
+)
+OPTION_RESERVED = Kind(
+    "PEN-1222",
+    "An option of Kafka is not for a source to set",
+    "Penstock sets it itself, or it would make rows come twice or not at all.",
+    "Remove it.",
+    _BAD,
+)
 
 # -- 13xx: models -----------------------------------------------------------------------------------------------------
 MODEL_KEY_UNKNOWN = Kind(
@@ -244,6 +321,34 @@ BROKER_NOT_CONFIGURED = Kind(
     "No broker is configured",
     "The source names no bootstrap.servers and the profile has no kafka.",
     "Set bootstrap.servers in the source, or 'kafka:' in the profile.",
+    _BAD,
+)
+SECRET_MISSING = Kind(
+    "PEN-2005",
+    "A secret is not there",
+    "The variable or the file that a setting refers to does not exist or is empty.",
+    "Set it where the engine runs ('penstock down', set it, 'penstock up'), or correct the reference.",
+    _BAD,
+)
+KEY_UNREADABLE = Kind(
+    "PEN-2006",
+    "A certificate or private key cannot be used",
+    "Certificates are read as PEM, and private keys as PEM in the form PKCS #8.",
+    "Convert the key: openssl pkcs8 -topk8 -in key.pem -out key8.pem (-nocrypt for no password).",
+    _BAD,
+)
+AUTH_REFUSED = Kind(
+    "PEN-2008",
+    "A broker refused the credentials",
+    "The login or the certificate is not valid there, or the broker's certificate is not trusted.",
+    "Check security.protocol, sasl.* and ssl.* of the source or the profile, and the secrets they refer to.",
+    _BAD,
+)
+PARTITION_MISSING = Kind(
+    "PEN-2007",
+    "Partitions of a source do not fit its topic",
+    "A partition that is asked for does not exist, or start offsets leave one out.",
+    "Correct 'partitions' or 'start' in the source.",
     _BAD,
 )
 

@@ -3,8 +3,9 @@
 Rules
 - An address is resolved in one place: the source's own, else PENSTOCK_KAFKA, else the profile's, else the embedded
   broker's file. It is never stored with a stream.
-- Options are written as for Spark's Kafka source (with or without the prefix `kafka.`). Those that name credentials and
-  encryption are translated for the client used here; the others concern reading, and are left out.
+- Options are written as for Spark's Kafka source (with or without the prefix `kafka.`), secrets as references. Those
+  that name credentials and encryption are translated for the client used here; the others concern reading, and are
+  left out.
 - Every call has a deadline and ends in a value or in an error of the catalogue.
 """
 
@@ -15,16 +16,17 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.errors.catalogue import BROKER_NOT_CONFIGURED, BROKER_UNREACHABLE, TOPIC_MISSING
+from penstock.errors.catalogue import AUTH_REFUSED, BROKER_NOT_CONFIGURED, BROKER_UNREACHABLE, TOPIC_MISSING
+from penstock.kafka.security import Value, resolved
 from penstock.paths import ProjectPaths
 
-Options = Mapping[str, str]
+Options = Mapping[str, Value]
 
 TIMEOUT = 10.0
 ENV = "PENSTOCK_KAFKA"
@@ -33,7 +35,11 @@ _SHARED = frozenset({
     "security.protocol", "sasl.username", "sasl.password", "ssl.ca.location", "ssl.certificate.location",
     "ssl.key.location", "ssl.key.password", "ssl.endpoint.identification.algorithm", "client.id",
 })  # fmt: skip
-_RENAMED = {"sasl.mechanism": "sasl.mechanisms", "sasl.mechanisms": "sasl.mechanisms"}
+_RENAMED = {
+    "sasl.mechanism": "sasl.mechanisms", "sasl.mechanisms": "sasl.mechanisms",
+    "ssl.truststore.certificates": "ssl.ca.pem", "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}  # fmt: skip
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -65,23 +71,30 @@ def client_config(bootstrap: str, options: Options | None = None) -> dict[str, A
         "reconnect.backoff.max.ms": 500,
         "broker.address.family": "v4" if bootstrap.startswith("127.") else "any",
     }
-    for name, value in (options or {}).items():
-        key = name.removeprefix("kafka.")
+    for key, value in resolved(options or {}).items():
         if key in _SHARED:
             config[key] = value
         elif key in _RENAMED:
             config[_RENAMED[key]] = value
         elif key == "sasl.jaas.config":
             config |= {f"sasl.{name}": re.sub(r"\\(.)", r"\1", text) for name, text in _JAAS.findall(value)}
+    if config.get("ssl.endpoint.identification.algorithm") == "":
+        config["ssl.endpoint.identification.algorithm"] = "none"  # what Java leaves empty
     return config
 
 
 def topics(bootstrap: str, options: Options | None = None) -> dict[str, int]:
     """Every topic with its number of partitions; BROKER_UNREACHABLE when nobody answers."""
     _check_addresses(bootstrap)
+    refused: list[KafkaError] = []
+    client = AdminClient(client_config(bootstrap, options) | {"error_cb": refused.append})
     try:
-        found = AdminClient(client_config(bootstrap, options)).list_topics(timeout=TIMEOUT)
+        found = client.list_topics(timeout=TIMEOUT)
     except KafkaException as cause:
+        client.poll(0)  # what went wrong on the way is told to the callback, and the call itself only runs out of time
+        for error in refused:
+            if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                raise AUTH_REFUSED.error(f"The broker at {bootstrap} refused the credentials.") from None
         raise _unreachable(bootstrap, cause) from cause
     return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
 
@@ -100,6 +113,11 @@ def check_topic(bootstrap: str, topic: str, options: Options | None = None) -> i
     if topic not in known:
         raise _missing(bootstrap, topic)
     return known[topic]
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """The topics that a pattern means: its whole name, and none of Kafka's own."""
+    return sorted(name for name in names if not name.startswith("__") and re.fullmatch(pattern, name))
 
 
 def create_topics(bootstrap: str, wanted: Mapping[str, int], options: Options | None = None) -> list[str]:

@@ -20,7 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.errors import PenstockError, did_you_mean
 from penstock.errors.catalogue import NOT_A_PROJECT, PROFILE_INVALID
+from penstock.kafka.security import NAMES, Value
 from penstock.paths import ProjectPaths
+from penstock.project.options import OptionError, is_option, read_options
 from penstock.project.positions import Positions
 from penstock.project.rendering import RenderError, render
 
@@ -28,7 +30,7 @@ SETTINGS_FILE = "settings.json"
 
 _DBT_KEYS = frozenset({"type", "schema", "database", "threads"})
 _OWN_KEYS = frozenset({"kafka", "store", "engine"})
-_KAFKA_KEYS = frozenset({"embedded", "port", "topics", "bootstrap.servers"})
+_KAFKA_KEYS = frozenset({"embedded", "port", "topics", "bootstrap.servers", *NAMES})
 
 
 class _Settings(BaseModel):
@@ -48,7 +50,7 @@ class KafkaSettings(_Settings):
     port: int = Field(default=0, ge=0, le=65535)
     topics: dict[str, TopicSettings] = {}
     bootstrap: str | None = None
-    options: dict[str, str] = {}
+    options: dict[str, Value] = {}  # kafka.*; secrets are references
 
 
 class EngineSettings(_Settings):
@@ -163,8 +165,7 @@ class _Target:
             raise self._from_pydantic(problem) from None
 
     def _kafka(self, kafka: dict[str, Any]) -> dict[str, Any]:
-        options = {key: value for key, value in kafka.items() if key.startswith("kafka.")}
-        self._check_keys({key: None for key in kafka if key not in options}, _KAFKA_KEYS, "kafka")
+        self._check_keys({key: None for key in kafka if not is_option(key)}, _KAFKA_KEYS, "kafka")
         topics = self._mapping(kafka, "topics", "kafka")
         for topic in topics:
             settings = self._mapping(topics, topic, "kafka", "topics")
@@ -180,8 +181,16 @@ class _Target:
             "port": kafka.get("port", 0),
             "topics": topics,
             "bootstrap": bootstrap,
-            "options": self._texts(options),
+            "options": self._options(kafka),
         }
+
+    def _options(self, kafka: Mapping[str, Any]) -> dict[str, Value]:
+        try:
+            return read_options({key: value for key, value in kafka.items() if value is not None})
+        except OptionError as found:
+            problem = found.problem
+            at = self.where.at(*self.path, "kafka", *problem.steps)
+            raise problem.kind.error(problem.message, at=at, hint=problem.hint) from None
 
     def _mapping(self, within: Mapping[str, Any], key: str, *above: str) -> dict[str, Any]:
         value = within.get(key)

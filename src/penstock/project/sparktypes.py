@@ -43,6 +43,10 @@ class SparkType:
     def is_timestamp(self) -> bool:
         return self.ddl in {"TIMESTAMP", "TIMESTAMP_NTZ"}
 
+    @property
+    def is_nested(self) -> bool:
+        return self.ddl.startswith(("ARRAY", "MAP", "STRUCT"))
+
 
 def parse_type(text: str) -> SparkType:
     """The type that the text names, or TypeSyntaxError."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import Kind, Location, did_you_mean
 from penstock.errors.catalogue import WATERMARK_INVALID
 from penstock.project.durations import interval, milliseconds
+from penstock.project.settings import WatermarkSettings
 from penstock.project.sparktypes import SparkType
 
 
@@ -26,11 +27,11 @@ def read_watermark(
     if not isinstance(value, Mapping):
         raise WATERMARK_INVALID.error(f"'watermark' must be a mapping, not {said(value)}.", at=at())
     for key in value:
-        if key not in {"column", "delay"}:
+        if key not in WatermarkSettings.model_fields:
             raise unknown_key.error(
                 f"setting 'watermark.{key}' is unknown.",
                 at=at(str(key)),
-                hint=did_you_mean(str(key), ["column", "delay"]),
+                hint=did_you_mean(str(key), WatermarkSettings.model_fields),
             )
     column, length = value.get("column"), milliseconds(value.get("delay"))
     if not isinstance(column, str) or not column:

@@ -63,16 +63,17 @@ class PenstockCredentials(Credentials):  # type: ignore[misc]
         """What supervisor and engine are started with; the same as `penstock up` reads from the file."""
         from pydantic import ValidationError
 
+        from penstock.project.options import is_option
         from penstock.project.profile import RuntimeSettings
 
         kafka = dict(self.kafka)
         own = {key: kafka.pop(key) for key in ("embedded", "port", "topics") if key in kafka}
         bootstrap = kafka.pop("bootstrap.servers", None)
-        options = {key: kafka.pop(key) for key in list(kafka) if key.startswith("kafka.")}
+        options = {key: kafka.pop(key) for key in list(kafka) if is_option(key)}
         values = {
             "target": target,
             "schema": self.schema,
-            "kafka": {**own, **kafka, "bootstrap": bootstrap, "options": _texts(options)},
+            "kafka": {**own, **kafka, "bootstrap": bootstrap, "options": _options(options)},
             "store": self.store,
             "engine": {**self.engine, "spark_conf": _texts(self.engine.get("spark_conf") or {})},
         }
@@ -82,6 +83,15 @@ class PenstockCredentials(Credentials):  # type: ignore[misc]
             first = problem.errors()[0]
             where = ".".join(str(step) for step in first["loc"])
             raise PROFILE_INVALID.error(f"Setting '{where}' of target '{target}': {first['msg'].lower()}.") from None
+
+
+def _options(values: Mapping[str, Any]) -> dict[str, Any]:
+    from penstock.project.options import OptionError, read_options
+
+    try:
+        return dict(read_options(values))
+    except OptionError as found:
+        raise found.problem.kind.error(found.problem.message, hint=found.problem.hint) from None
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

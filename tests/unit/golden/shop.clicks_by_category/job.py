@@ -34,13 +34,13 @@ def shop__clicks(spark: SparkSession) -> DataFrame:
     """Source shop.clicks: topic 'clicks', JSON values."""
     records = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", runtime.bootstrap(spark, None))
+        .option("kafka.fetch.max.wait.ms", 20)
+        .options(**runtime.kafka_options(spark, None))
         .option("subscribe", "clicks")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", 200000)
         .option("minOffsetsPerTrigger", 500)
         .option("maxTriggerDelay", "5000ms")
-        .option("kafka.fetch.max.wait.ms", 20)
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .load()
@@ -88,7 +88,7 @@ STREAM = runtime.Stream(
     time_window_ms=5000,
     continuous=True,
     shuffle_partitions=2,
-    small_batch_rows=20000,
+    small_batch_rows=50000,
     stateful=True,
 )
 

@@ -33,11 +33,11 @@ def shop__clicks(spark: SparkSession) -> DataFrame:
     """Source shop.clicks: topic 'clicks', JSON values."""
     records = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", runtime.bootstrap(spark, None))
+        .option("kafka.fetch.max.wait.ms", 20)
+        .options(**runtime.kafka_options(spark, None))
         .option("subscribe", "clicks")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", 200000)
-        .option("kafka.fetch.max.wait.ms", 20)
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .load()
@@ -85,7 +85,7 @@ STREAM = runtime.Stream(
     time_window_ms=1000,
     continuous=True,
     shuffle_partitions=2,
-    small_batch_rows=20000,
+    small_batch_rows=50000,
     stateful=False,
 )
 

@@ -30,11 +30,11 @@ def shop__lines(spark: SparkSession) -> DataFrame:
     """Source shop.lines: topic 'raw-lines', text values."""
     records = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", runtime.bootstrap(spark, None))
+        .option("kafka.fetch.max.wait.ms", 20)
+        .options(**runtime.kafka_options(spark, None))
         .option("subscribe", "raw-lines")
         .option("startingOffsets", "latest")
         .option("maxOffsetsPerTrigger", 1000)
-        .option("kafka.fetch.max.wait.ms", 20)
         .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
         .load()

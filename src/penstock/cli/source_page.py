@@ -1,0 +1,212 @@
+"""docs/sources.md: the reference of sources, written from the models that validate them.
+
+Every YAML block with `sources:` is a whole source file; a test reads each of them as a project would.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from penstock.kafka.security import NAMES
+from penstock.project.formats import FORMATS
+from penstock.project.settings import ColumnSettings, SecuritySettings, StreamSettings, WatermarkSettings
+from penstock.project.start import StartAt
+
+_INTRO = """\
+A source is a Kafka topic, declared in a YAML file of dbt. Its settings stand below `config.meta.stream` of the table;
+those of the source are the defaults of its tables. Unknown or misspelt settings are errors, with file, line and the
+nearest right name, and are found without a broker and without Spark.
+
+```yaml
+sources:
+  - name: shop
+    tables:
+      - name: clicks
+        config:
+          meta:
+            stream:
+              topic: clicks
+              value: {format: json}
+              watermark: {column: clicked_at, delay: 10 minutes}
+        columns:
+          - {name: user_id, data_type: string, config: {meta: {stream: {from: key}}}}
+          - {name: item_id, data_type: string}
+          - {name: price, data_type: "decimal(10, 2)"}
+          - {name: clicked_ms, data_type: bigint, config: {meta: {stream: {from: value.time.ms}}}}
+          - {name: clicked_at, data_type: timestamp, config: {meta: {stream: {expr: timestamp_millis(clicked_ms)}}}}
+```
+"""
+_COLUMNS = """\
+A column has a name and a `data_type`, which is any Spark SQL type that a message can carry: `boolean`, `tinyint`,
+`smallint`, `int`, `bigint`, `float`, `double`, `decimal(p, s)`, `string`, `binary`, `date`, `timestamp`,
+`timestamp_ntz`, and `array<…>`, `map<…, …>` and `struct<name: type, …>` of these. A value that does not fit its type is
+null; the other columns of the row stay.
+
+Where a column comes from stands below its own `config.meta.stream`:
+"""
+_ORIGINS = {
+    "(nothing)": "The field of the column's name, in a format that has fields; else the whole value.",
+    "`value.path.to.field`": "A field of the value; `key.path.to.field` of the key.",
+    "`key`, `value`": "The whole key or value, cast from its text; `binary` takes the bytes.",
+    "`header(name)`": "The last header of that name.",
+    "`headers`": "All headers: `map<string, string>`, `map<string, binary>` or an array of `struct<key, value>`.",
+    "`topic`, `partition`, `offset`, `timestamp`": "The record's own: `string`, `int`, `bigint`, `timestamp`.",
+}
+_COMPUTED = """\
+A computed column has `expr`: one Spark SQL expression over the other columns of its source, computed or not, in any
+order. It sees its own row alone, so there are no aggregates, window functions, subqueries or generators. A watermark
+may stand on it.
+
+```yaml
+sources:
+  - name: plant
+    tables:
+      - name: readings
+        config:
+          meta:
+            stream:
+              topic: readings
+              key: {format: json}
+              value: {format: csv, delimiter: ";", null_value: "-"}
+              watermark: {column: measured_at, delay: 1 minute}
+        columns:
+          - {name: sensor, data_type: string, config: {meta: {stream: {from: key.sensor.id}}}}
+          - {name: day, data_type: date}
+          - {name: seconds, data_type: int}
+          - {name: celsius, data_type: double}
+          - name: measured_at
+            data_type: timestamp
+            config: {meta: {stream: {expr: "timestampadd(second, seconds, cast(day as timestamp))"}}}
+          - {name: is_hot, data_type: boolean, config: {meta: {stream: {expr: celsius > 90}}}}
+          - {name: unit, data_type: string, config: {meta: {stream: {from: header(unit)}}}}
+```
+"""
+_START = """\
+Where a stream begins that has read nothing yet. A stream that ran before goes on where it was; to begin anew, run the
+model with `--full-refresh`.
+
+```yaml
+sources:
+  - name: logs
+    config: {meta: {stream: {value: {format: string}}}}
+    tables:
+      - name: by_time
+        config: {meta: {stream: {topic: logs, start: {timestamp: "2026-01-01T00:00:00Z"}}}}
+        columns: [{name: line, data_type: string}]
+      - name: by_offset
+        config: {meta: {stream: {topic: logs, partitions: [0, 2], start: {offsets: {0: 42, 2: latest}}}}}
+        columns: [{name: line, data_type: string}]
+      - name: of_all_services
+        config: {meta: {stream: {topic_pattern: "logs_.*", start: latest}}}
+        columns:
+          - {name: line, data_type: string}
+          - {name: service_topic, data_type: string, config: {meta: {stream: {from: topic}}}}
+```
+
+Offsets are given for each partition that is read. A time after the last message of a partition means its end. A pattern
+takes up topics that appear later, from their beginning.
+"""
+_SECURITY = """\
+The same keys work in a source, in a source's defaults, and below `kafka:` in the profile, for all sources that have no
+`bootstrap.servers` of their own. A source's own credentials replace the profile's as a whole, and the profile's are
+never sent to another broker. Every other option of Kafka's consumer passes through as `kafka.<name>`.
+
+**Secrets are references**: `{env_var: NAME}` or `{file: /path}`. A secret that is written out is an error (PEN-1218),
+and so is one from Jinja's `env_var()`, because dbt writes that into its manifest. The engine looks the secret up in its
+own environment when a stream starts; it appears in no manifest, spec, job, store or log. Paths are relative to the
+project.
+
+```yaml
+sources:
+  - name: bank
+    config:
+      meta:
+        stream:
+          bootstrap.servers: "kafka.example:9093"
+          security.protocol: SASL_SSL
+          sasl.mechanisms: SCRAM-SHA-512
+          sasl.username: penstock
+          sasl.password: {env_var: KAFKA_PASSWORD}
+          ssl.ca.location: certificates/ca.pem
+          kafka.client.dns.lookup: use_all_dns_ips
+    tables:
+      - name: payments
+        config: {meta: {stream: {topic: payments}}}
+        columns: [{name: amount, data_type: "decimal(18, 2)"}]
+  - name: exchange
+    tables:
+      - name: trades
+        config:
+          meta:
+            stream:
+              topic: trades
+              bootstrap.servers: "mtls.example:9094"
+              security.protocol: SSL
+              ssl.ca.location: certificates/ca.pem
+              ssl.certificate.location: certificates/client.pem
+              ssl.key.location: certificates/client.key
+              ssl.key.password: {file: /run/secrets/client-key}
+        columns: [{name: amount, data_type: "decimal(18, 2)"}]
+```
+
+| way | needs |
+|---|---|
+| TLS | `security.protocol: SSL`, and `ssl.ca.location` unless the authority is a public one |
+| mTLS | also `ssl.certificate.location` and `ssl.key.location` |
+| PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 | `security.protocol: SASL_SSL` (or `SASL_PLAINTEXT`), `sasl.mechanisms`, `sasl.username`, `sasl.password` |
+"""  # noqa: E501
+_EDITOR = """\
+`penstock schema` prints a JSON Schema of source files, made from the same models as this page. With the YAML extension
+of VS Code, settings are completed and checked while you type:
+
+```
+penstock schema > .vscode/penstock-sources.json
+```
+
+`.vscode/settings.json`:
+
+```json
+{
+  "yaml.schemas": {
+    ".vscode/penstock-sources.json": ["sources/*.yml", "models/**/*sources*.yml"]
+  }
+}
+```
+"""
+
+
+def sources_page(note: str) -> str:
+    lines = [note, "# Sources", "", _INTRO, "## Settings", "", *_table(StreamSettings, leave_out=NAMES), ""]
+    lines += ["### watermark", "", *_table(WatermarkSettings), ""]
+    lines += ["## Formats", "", "Keys and values have a format each: `key: {format: …}`, `value: {format: …}`.", ""]
+    for name, settings in FORMATS.items():
+        lines += [f"### {name}", "", str(settings.__doc__), ""]
+        if len(settings.model_fields) > 1:
+            lines += [*_table(settings, leave_out=("format",)), ""]
+    lines += ["## Columns", "", _COLUMNS, *_table(ColumnSettings), "", "| `from` | |", "|---|---|"]
+    lines += [f"| {origin} | {about} |" for origin, about in _ORIGINS.items()]
+    lines += ["", "### Computed columns", "", _COMPUTED, "## Start, partitions, patterns", "", _START]
+    lines += ["`start` is `earliest`, `latest`, or a mapping with one of:", "", *_table(StartAt), ""]
+    lines += ["## Credentials and encryption", "", _SECURITY, *_table(SecuritySettings), ""]
+    lines += ["## In the editor", "", _EDITOR]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(model: type[BaseModel], leave_out: tuple[str, ...] = ()) -> list[str]:
+    lines = ["| setting | default | |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if key not in leave_out:
+            default = "required" if field.is_required() else _shown(field.default)
+            lines.append(f"| `{key}` | {default} | {field.description} |")
+    return lines
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, BaseModel):
+        return f"`{{{', '.join(f'{key}: {text}' for key, text in value.model_dump().items())}}}`"
+    return f"`{value}`" if value != "" else "empty"
