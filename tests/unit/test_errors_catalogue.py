@@ -68,3 +68,16 @@ def test_an_unknown_code_is_answered_with_the_nearest_one() -> None:
 @pytest.mark.parametrize("name", pages())
 def test_the_page_in_docs_is_up_to_date(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], "run: python -m penstock.cli.docs"
+
+
+def test_every_kind_has_a_test_that_names_it() -> None:
+    """By its code, the code's number in quotes, or its name."""
+    tests = DOCS.parent / "tests"
+    texts = " ".join(file.read_text(encoding="utf-8") for file in tests.rglob("*.py"))
+    names = {kind.code: name for name, kind in vars(catalogue).items() if isinstance(kind, Kind)}
+    missing = [
+        code
+        for code, name in names.items()
+        if not re.search(rf"{code}|\"{code.removeprefix('PEN-')}\"|\b{name}\b", texts)
+    ]
+    assert missing == []
