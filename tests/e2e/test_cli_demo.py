@@ -69,11 +69,13 @@ def test_once_shows_recommendations_and_stops_everything(project: Path) -> None:
 def test_interrupted_it_stops_what_it_started(project: Path, moment: str, number: signal.Signals) -> None:
     demo = penstock(project, "demo", "--once")
     assert demo.stderr is not None
+    said: list[str] = []
     for line in demo.stderr:
+        said.append(line)
         if line.startswith(moment):
             break
     else:
-        pytest.fail(f"the demo ended before '{moment}'")
+        pytest.fail(f"the demo ended before '{moment}': {said}")
     if number == signal.SIGINT:
         os.killpg(demo.pid, number)  # a terminal's Ctrl-C goes to dbt as well
     else:

@@ -137,12 +137,26 @@ def _ensure_engine(paths: ProjectPaths, store: Store, tell: Tell, timeout: float
     supervisor_log, engine_log = paths.logs / "supervisor.log", paths.logs / "engine.log"
     marks = logs.size(supervisor_log), logs.size(engine_log)
     child: int | None = None
-    if store.live_lease(LEASE) is None:
-        tell("Starting the supervisor")
-        child = processes.spawn(command, log=supervisor_log, cwd=paths.project)
-    else:
-        _try_again_now(paths)
-    tell("Waiting for the engine")
+    try:
+        if store.live_lease(LEASE) is None:
+            tell("Starting the supervisor")
+            child = processes.spawn(command, log=supervisor_log, cwd=paths.project)
+        else:
+            _try_again_now(paths)
+        tell("Waiting for the engine")
+        return _await_engine(paths, store, child, timeout, marks)
+    except (KeyboardInterrupt, SystemExit):
+        # A supervisor that only just started is in no file and holds no lease yet: nobody else could find it.
+        started = processes.started_at(child) if child is not None else None
+        if child is not None and started is not None:
+            processes.terminate(child, started, timeout=_SUPERVISOR_STOP)
+        raise
+
+
+def _await_engine(
+    paths: ProjectPaths, store: Store, child: int | None, timeout: float, marks: tuple[int, int]
+) -> Endpoint:
+    supervisor_log, engine_log = paths.logs / "supervisor.log", paths.logs / "engine.log"
     deadline = time.monotonic() + timeout
     while (endpoint := read_endpoint(paths)) is None or store.live_lease(LEASE) is None:
         if child is not None and (code := _exit_code(child)) is not None:
