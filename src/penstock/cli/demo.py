@@ -8,6 +8,7 @@ Rules
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -99,6 +100,8 @@ def demo(
     live = ui.out.is_terminal and not once and not ui.is_json
     with _Cleanup() as cleanup:
         cleanup.enter_context(ended_by_signals())
+        # These JVMs live for a minute or two: quick compilation does more for them than thorough compilation.
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         before = snapshot.take(session)
         cleanup.callback(_take_down, session, before, watch)
         with ui.working("starting broker, supervisor and engine") as step:
