@@ -63,6 +63,16 @@ def test_a_broker_that_is_down_is_named(tmp_path: Path) -> None:
         freshness(entry(tmp_path), KAFKA, tmp_path)
 
 
+def test_an_embedded_broker_that_was_never_started_is_no_fault_of_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_KAFKA", raising=False)
+    with pytest.raises(PenstockError, match=r"PEN-2001 The embedded broker was never started. 'penstock up'"):
+        freshness(entry(tmp_path), KafkaSettings(embedded=True), tmp_path)
+    with pytest.raises(PenstockError, match="PEN-2004"):
+        freshness(entry(tmp_path), KafkaSettings(), tmp_path)
+
+
 def test_the_age_is_that_of_the_latest_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = time.time() - 90
     monkeypatch.setattr(inputs, "latest_message_at", lambda *_: sent)

@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.errors.catalogue import PARTITION_MISSING, TOPIC_EMPTY, TOPIC_MISSING
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import (
+    BROKER_NOT_CONFIGURED,
+    BROKER_UNREACHABLE,
+    PARTITION_MISSING,
+    TOPIC_EMPTY,
+    TOPIC_MISSING,
+)
 from penstock.kafka import topics as topic_facts
 from penstock.kafka.admin import check_topic, matching, resolve_bootstrap, topics
 from penstock.kafka.security import Value, effective
@@ -46,7 +53,14 @@ class Access:
 def access(source: ReadsTopics, kafka: KafkaSettings, paths: ProjectPaths) -> Access:
     """The broker of a source: its own, or the profile's with the profile's credentials."""
     own = source.bootstrap is not None
-    bootstrap = resolve_bootstrap(source.bootstrap, kafka.bootstrap, paths)
+    try:
+        bootstrap = resolve_bootstrap(source.bootstrap, kafka.bootstrap, paths)
+    except PenstockError as problem:
+        if kafka.embedded and problem.kind is BROKER_NOT_CONFIGURED:
+            raise BROKER_UNREACHABLE.error(
+                "The embedded broker was never started.", hint="'penstock up' starts it."
+            ) from None
+        raise
     return Access(bootstrap, effective(dict(source.options), kafka.options, own_broker=own, base=paths.project))
 
 
