@@ -146,7 +146,8 @@ def test_a_source_is_described_with_what_its_topic_holds(project: Path, broker: 
     resource.add_incremental_config(
         ConfigEntry("retention.ms", "10800000", incremental_operation=AlterConfigOpType.SET)
     )
-    for future in AdminClient(client_config(broker.bootstrap)).incremental_alter_configs([resource]).values():
+    admin = AdminClient(client_config(broker.bootstrap))
+    for future in admin.incremental_alter_configs([resource]).values():
         future.result(timeout=30)
     declare(project, clicks=f"{{topic: {clicks}}}")
     now = time.time()
