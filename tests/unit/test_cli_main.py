@@ -19,8 +19,8 @@ from penstock.store import Store
 
 runner = CliRunner()
 OURS = [
-    "init", "up", "down", "compile", "run", "status", "logs", "stop", "start", "restart", "drop", "query", "generate",
-    "demo", "schema", "jars", "explain-error",
+    "init", "up", "down", "compile", "run", "status", "logs", "list", "describe", "stop", "start", "restart", "drop",
+    "query", "generate", "demo", "schema", "jars", "explain-error",
 ]  # fmt: skip
 
 

@@ -21,8 +21,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
 )
-from penstock.control import deploy as deploying
-from penstock.control import requests
+from penstock.control import inputs, requests
 from penstock.control.deploy import check_inputs, deploy, run_command
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import MODEL_ANALYSIS
@@ -239,7 +238,7 @@ def from_topic(**changes: Any) -> StreamSpec:
 def broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with a topic of three partitions."""
     monkeypatch.setattr(admin, "topics", lambda *_: {"clicks": 3, "clicks_b": 1})
-    monkeypatch.setattr(deploying, "topics", lambda *_: {"clicks": 3, "clicks_b": 1})
+    monkeypatch.setattr(inputs, "topics", lambda *_: {"clicks": 3, "clicks_b": 1})
 
 
 @pytest.mark.usefixtures("broker")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.cli import dbt, output
+from penstock.cli.manifest import make_manifest
 from penstock.cli.session import Session, command
 from penstock.errors import PenstockError
-from penstock.errors.catalogue import DBT_FAILED
 
 if TYPE_CHECKING:
     from penstock.compiler.spec import StreamSpec
@@ -24,19 +22,7 @@ _OFFLINE = ("--no-introspect", "--no-populate-cache")
 
 def read_manifest(session: Session) -> dict[str, Any]:
     """dbt's manifest with compiled SQL, made now."""
-    args = ["compile", *_OFFLINE, "--no-use-colors", "--project-dir", str(session.project)]
-    if session.profiles:
-        args += ["--profiles-dir", str(session.profiles)]
-    if session.target:
-        args += ["--target", session.target]
-    code, printed = dbt.run([*args, "--log-level", "error"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    if code:
-        session.ui.note(printed.rstrip())
-        raise DBT_FAILED.error("dbt could not compile the project.")
-    manifest: dict[str, Any] = json.loads(
-        (dbt.target_dir(session.project) / "manifest.json").read_text(encoding="utf-8")
-    )
-    return manifest
+    return make_manifest(session, ["compile", *_OFFLINE])
 
 
 def dynamic_tables(manifest: dict[str, Any]) -> list[str]:

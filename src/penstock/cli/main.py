@@ -18,7 +18,22 @@ from typer.core import TyperGroup
 
 from penstock import __version__
 from penstock.cli import compile as compile_command
-from penstock.cli import demo, explain, generate, init, jars, lifecycle, logs, query, run, schema, status, streams
+from penstock.cli import (
+    demo,
+    describe,
+    explain,
+    generate,
+    init,
+    jars,
+    lifecycle,
+    listing,
+    logs,
+    query,
+    run,
+    schema,
+    status,
+    streams,
+)
 from penstock.cli.output import Ui
 from penstock.cli.session import EXIT_CODES
 from penstock.errors import PenstockError
@@ -33,6 +48,15 @@ class Penstock(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order of a project's life, dbt's own last."""
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """`list` of sources, tables or queries is ours; any other is dbt's, which takes options only."""
+        if args[:1] == ["list"]:
+            words = args[1:]
+            ours = any(word in (*listing.WORDS, "--help", "-h") for word in words)
+            if not ours and all(word.startswith("-") for word in words[:1]):
+                args = ["ls", *words]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         ui = ctx.obj = Ui(debug="--debug" in sys.argv[1:])
@@ -96,7 +120,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for _part in (
-    init, lifecycle, compile_command, run, status, logs, streams, query, generate, demo, schema, jars, explain,
+    init, lifecycle, compile_command, run, status, logs, listing, describe, streams, query, generate, demo, schema,
+    jars, explain,
 ):  # fmt: skip
     app.registered_commands.extend(_part.app.registered_commands)
 

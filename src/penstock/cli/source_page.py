@@ -157,6 +157,24 @@ sources:
 | mTLS | also `ssl.certificate.location` and `ssl.key.location` |
 | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 | `security.protocol: SASL_SSL` (or `SASL_PLAINTEXT`), `sasl.mechanisms`, `sasl.username`, `sasl.password` |
 """  # noqa: E501
+_FRESHNESS = """\
+`dbt source freshness` asks the broker for the time of the topic's latest message, in all partitions that are read. It
+needs no table, no `loaded_at_field` and no engine. A topic without messages is an error (PEN-2009).
+
+```yaml
+sources:
+  - name: shop
+    config:
+      freshness: {warn_after: {count: 5, period: minute}, error_after: {count: 1, period: hour}}
+    tables:
+      - name: clicks
+        config: {meta: {stream: {topic: clicks}}}
+        columns: [{name: item_id, data_type: string}]
+```
+
+`penstock list sources` shows every source; `penstock describe shop.clicks` one of them: offsets, retention, latest
+message, rows per second, and the streams that read it.
+"""
 _EDITOR = """\
 `penstock schema` prints a JSON Schema of source files, made from the same models as this page. With the YAML extension
 of VS Code, settings are completed and checked while you type:
@@ -190,6 +208,7 @@ def sources_page(note: str) -> str:
     lines += ["", "### Computed columns", "", _COMPUTED, "## Start, partitions, patterns", "", _START]
     lines += ["`start` is `earliest`, `latest`, or a mapping with one of:", "", *_table(StartAt), ""]
     lines += ["## Credentials and encryption", "", _SECURITY, *_table(SecuritySettings), ""]
+    lines += ["## Freshness", "", _FRESHNESS]
     lines += ["## In the editor", "", _EDITOR]
     return "\n".join(lines).rstrip() + "\n"
 

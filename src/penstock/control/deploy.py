@@ -11,20 +11,18 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from penstock.compiler.plan import Plan, Verdict, plan_change
 from penstock.compiler.spec import FromOffsets, KafkaInput, StreamSpec
+from penstock.control.inputs import access, topics_read
 from penstock.control.requests import BUSY_TIMEOUT, run_command, turn
 from penstock.control.streams import drop_stream, restart_stream, start_stream, stop_stream
 from penstock.control.waiting import Tell, silent
 from penstock.errors import Location
-from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, PARTITION_MISSING, TOPIC_MISSING
-from penstock.kafka.admin import check_topic, matching, resolve_bootstrap, topics
-from penstock.kafka.security import effective
+from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, PARTITION_MISSING
 from penstock.paths import ProjectPaths
 from penstock.project.profile import read_settings
 from penstock.store import Desired, Store, StreamState, Wanted
@@ -87,38 +85,17 @@ def deploy(
 
 
 def check_inputs(spec: StreamSpec, paths: ProjectPaths) -> None:
-    """The topics of a spec exist, with their partitions, and their brokers answer; PEN-2001 to PEN-2007 when not."""
+    """The topics of a spec exist, with their partitions, and their brokers answer; PEN-2001 to PEN-2008 when not."""
     kafka = read_settings(paths).kafka
     for item in spec.inputs:
         if isinstance(item, KafkaInput):
-            bootstrap = resolve_bootstrap(item.bootstrap, kafka.bootstrap, paths)
-            options = effective(
-                dict(item.options), kafka.options, own_broker=item.bootstrap is not None, base=paths.project
-            )
-            if item.topic_pattern is not None:
-                _check_pattern(bootstrap, item.topic_pattern, topics(bootstrap, options))
-            else:
-                _check_partitions(item, check_topic(bootstrap, str(item.topic), options))
+            read = topics_read(item, access(item, kafka, paths))
+            if isinstance(item.starting, FromOffsets):
+                _check_offsets(item, item.starting, set(read[str(item.topic)]))
 
 
-def _check_pattern(bootstrap: str, pattern: str, known: Mapping[str, int]) -> None:
-    if not matching(pattern, known):
-        raise TOPIC_MISSING.error(
-            f"The broker at {bootstrap} has no topic that matches '{pattern}'.",
-            hint="Create one, or correct 'topic_pattern:' in the source.",
-        )
-
-
-def _check_partitions(item: KafkaInput, count: int) -> None:
-    read = set(item.partitions) or set(range(count))
-    beyond = sorted(number for number in read if number >= count)
-    if beyond:
-        raise PARTITION_MISSING.error(
-            f"{item.relation} reads partition {beyond[0]}, but topic '{item.topic}' has {count}, counted from 0."
-        )
-    if not isinstance(item.starting, FromOffsets):
-        return
-    given = {partition for partition, _ in item.starting.offsets}
+def _check_offsets(item: KafkaInput, start: FromOffsets, read: set[int]) -> None:
+    given = {partition for partition, _ in start.offsets}
     if given != read:
         wrong = sorted(given ^ read)
         problem = "is not read" if wrong[0] in given else "has no offset to start at"

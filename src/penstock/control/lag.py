@@ -20,10 +20,10 @@ from penstock.compiler.spec import FromTimestamp, KafkaInput, StreamSpec, TableS
 from penstock.control import behind
 from penstock.control.behind import Lag
 from penstock.control.delta_log import DeltaLog
+from penstock.control.inputs import access
 from penstock.control.topic_watch import Options, TopicWatch
 from penstock.errors import PenstockError
-from penstock.kafka.admin import matching, resolve_bootstrap
-from penstock.kafka.security import effective
+from penstock.kafka.admin import matching
 from penstock.paths import ProjectPaths
 from penstock.project.profile import KafkaSettings, read_settings
 from penstock.store import Actual, Desired, Store
@@ -80,10 +80,9 @@ class LagMeter:
         return committed(self._paths.checkpoint(want.stream, want.checkpoint_id), spec.inputs)
 
     def _kafka(self, item: KafkaInput, offset: Offset | None, kafka: KafkaSettings, now: float) -> Lag:
-        bootstrap = resolve_bootstrap(item.bootstrap, kafka.bootstrap, self._paths)
-        own_broker = item.bootstrap is not None
-        found = effective(dict(item.options), kafka.options, own_broker=own_broker, base=self._paths.project)
-        options: Options = tuple(sorted(found.items()))
+        broker = access(item, kafka, self._paths)
+        bootstrap = broker.bootstrap
+        options: Options = tuple(sorted(broker.options.items()))
         if item.topic_pattern is None:
             return self._topic(item, str(item.topic), offset, bootstrap, options, now)
         names = matching(item.topic_pattern, self._topics.names(bootstrap, options))

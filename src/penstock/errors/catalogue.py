@@ -351,6 +351,13 @@ PARTITION_MISSING = Kind(
     "Correct 'partitions' or 'start' in the source.",
     _BAD,
 )
+TOPIC_EMPTY = Kind(
+    "PEN-2009",
+    "A topic has no messages",
+    "A source is as fresh as its latest message, and there is none: nothing was sent, or retention removed it.",
+    "Send messages, or look at the topic's retention with 'penstock describe'.",
+    ExitCode.FAILED,
+)
 
 # -- 30xx: store and deployment ---------------------------------------------------------------------------------------
 STREAM_UNKNOWN = Kind(
@@ -505,6 +512,13 @@ DEMO_EMPTY = Kind(
     "Clicks were written but the result stayed empty until the deadline.",
     "See 'penstock logs'; --sql is the query that is shown.",
     ExitCode.FAILED,
+)
+RELATION_UNKNOWN = Kind(
+    "PEN-5008",
+    "A source or table is unknown",
+    "The project has no source stream and no dynamic table of that name.",
+    "'penstock list sources' and 'penstock list tables' show what there is.",
+    _BAD,
 )
 
 ALL: dict[str, Kind] = {kind.code: kind for kind in list(globals().values()) if isinstance(kind, Kind)}

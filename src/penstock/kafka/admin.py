@@ -172,7 +172,7 @@ def timestamp_at(
         kind, milliseconds = message.timestamp()
         return None if kind == 0 else milliseconds / 1000.0  # 0: the message carries no time
     except KafkaException as cause:
-        raise _translated(bootstrap, topic, cause) from cause
+        raise translated(bootstrap, topic, cause) from cause
     finally:
         consumer.close()
 
@@ -202,7 +202,7 @@ def _watermarks(bootstrap: str, topic: str, options: Options | None) -> dict[int
     try:
         return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=TIMEOUT) for p in partitions}
     except KafkaException as cause:
-        raise _translated(bootstrap, topic, cause) from cause
+        raise translated(bootstrap, topic, cause) from cause
     finally:
         consumer.close()
 
@@ -220,7 +220,8 @@ def _consumer(bootstrap: str, options: Options | None) -> Any:
     )
 
 
-def _translated(bootstrap: str, topic: str, cause: KafkaException) -> Exception:
+def translated(bootstrap: str, topic: str, cause: KafkaException) -> Exception:
+    """What the client says of a topic, as an error of the catalogue."""
     unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
     if cause.args and cause.args[0].code() in unknown:
         return _missing(bootstrap, topic)

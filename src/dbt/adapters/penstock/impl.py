@@ -7,6 +7,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base import BaseRelation, available
+from dbt.adapters.base.impl import FreshnessResponse
+from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationConfig, RelationType
 from dbt.adapters.spark.column import SparkColumn
 from dbt.adapters.spark.impl import (
@@ -18,6 +21,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.penstock.connections import PenstockConnectionManager, logger
 from dbt.adapters.penstock.errors import StreamError
+from dbt.adapters.penstock.freshness import freshness, source_of
 from dbt.adapters.penstock.project import project_dir, target_dir
 from dbt.adapters.penstock.session import local_rows, quoted
 from dbt.adapters.penstock.streams import Request, StreamResponse, compiled, deployed, in_the_way
@@ -38,6 +42,8 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
     """dbt's way to the engine."""
 
     ConnectionManager = PenstockConnectionManager
+    # Not in batch: of one broker, several topics cost little more than one, and dbt hands over no manifest there.
+    _capabilities = CapabilityDict({Capability.TableLastModifiedMetadata: CapabilitySupport(support=Support.Full)})
 
     def __init__(self, config: Any, mp_context: Any) -> None:
         super().__init__(config, mp_context)
@@ -107,6 +113,24 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
 
                 self._store = Store.open(self.config.credentials.store or self.connections.paths.store)
             return self._store
+
+    # -- freshness of sources -----------------------------------------------------------------------------------------
+    def calculate_freshness_from_metadata(
+        self, source: BaseRelation, macro_resolver: Any = None
+    ) -> tuple[AdapterResponse | None, FreshnessResponse]:
+        """How old the latest message of a stream is; dbt asks this of sources without `loaded_at_field`."""
+        try:
+            kafka = self.config.credentials.settings(self.config.target_name).kafka
+            return freshness(source_of(source, macro_resolver.sources), kafka, project_dir(self.config))
+        except PenstockError as error:
+            raise StreamError(error) from None
+
+    def _relations_cache_for_schemas(self, relation_configs: Any, cache_schemas: Any = None) -> None:
+        """What exists in the schemas; not for freshness, which would start the engine only to fill a cache."""
+        from dbt.flags import get_flags
+
+        if getattr(get_flags(), "WHICH", None) != "freshness":
+            super()._relations_cache_for_schemas(relation_configs, cache_schemas)
 
     # -- other materializations ---------------------------------------------------------------------------------------
     def pre_model_hook(self, config: Any) -> dict[str, Any]:
