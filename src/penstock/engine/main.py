@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from py4j.protocol import Py4JError
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock import processes
@@ -70,10 +71,7 @@ class Engine:
 
     def _tick(self) -> bool:
         if self._jvm.poll() is not None:
-            # Everything that could be stopped cleanly is gone with it; the supervisor starts a new engine.
-            log.critical("the JVM ended with %s, and so does the engine", self._jvm.returncode)
-            logging.shutdown()
-            os._exit(int(ExitCode.FAILED))
+            self._give_up(f"the JVM ended with {self._jvm.returncode}")
         try:
             if time.monotonic() - self._renewed >= RENEW_EVERY:
                 if self._store.renew(self._lease, LEASE_TTL) is None:
@@ -84,6 +82,8 @@ class Engine:
             for command in self._store.take_commands():
                 turn = self._turns.setdefault(command.stream, threading.Lock())
                 self._pool.submit(self._answer, command, turn)
+        except Py4JError:
+            self._give_up("the JVM does not answer any more")
         except (PenstockError, SQLAlchemyError) as problem:
             if str(problem) != self._trouble:
                 log.exception("the store could not be used")
@@ -91,6 +91,11 @@ class Engine:
             return time.monotonic() - self._renewed <= LEASE_TTL
         self._trouble = ""
         return True
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Go at once: what could be stopped cleanly is gone. The supervisor starts a new engine."""
+        log.critical("%s; the engine ends", why)
+        _exit(ExitCode.FAILED)
 
     def _answer(self, command: Command, turn: threading.Lock) -> None:
         with turn:
@@ -229,7 +234,14 @@ def main() -> None:
     except PenstockError as problem:
         log.error("%s", problem)  # noqa: TRY400 -- the user reads one line
         code = problem.kind.exit_code
-    sys.exit(int(code))
+    # Commands that were under way may hang on a JVM that is gone; nothing of theirs is needed any more.
+    _exit(code)
+
+
+def _exit(code: ExitCode) -> NoReturn:
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(int(code))
 
 
 if __name__ == "__main__":

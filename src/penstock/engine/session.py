@@ -131,7 +131,9 @@ def standalone(name: str, project: Path) -> SparkSession:
 def _java_options(paths: ProjectPaths) -> str:
     # In quotes: a path may have spaces.
     files = f'"-Dderby.stream.error.file={paths.logs / "derby.log"}" "-Djava.io.tmpdir={paths.engine / "scratch"}"'
-    return f"{files} -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MaxMetaspaceSize=400m -Xss1m"
+    # The code cache in numbers, too: with quick compilation alone its default is too small for Spark, and the JVM dies.
+    sizes = "-XX:MaxMetaspaceSize=512m -XX:ReservedCodeCacheSize=240m -Xss1m"
+    return f"{files} {sizes} -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError"
 
 
 def _build(master: str, conf: dict[str, str]) -> SparkSession:
