@@ -83,11 +83,6 @@ def of_stream(problem: BaseException | str, spec: StreamSpec) -> PenstockError:
     return STREAM_FAILED.error(f"{spec.name}: {_sentence(_cause(text), spec)}", at=Location(spec.path))
 
 
-def plain(problem: BaseException) -> str:
-    """Spark's message without class, state and stack."""
-    return _tidy(_text(problem))
-
-
 def _text(problem: BaseException) -> str:
     if isinstance(problem, Py4JJavaError):
         return str(problem.java_exception.toString())
