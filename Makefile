@@ -4,19 +4,26 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak clean
+.PHONY: help setup demo test conformance lint bench soak mutations clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with all packages and fetch the jars (PYTHON=python3 names the interpreter)
 	@PYTHON="$(PYTHON)" tools/setup.sh
 
-demo: setup ## Clicks become recommendations, live until Ctrl-C (ONCE=1: about 30 s, then stop)
+demo: setup ## Clicks become recommendations, live until Ctrl-C (ONCE=1: about a minute, then stop)
 	@$(BIN)/penstock demo $(if $(ONCE),--once)
 
 test: lint ## Run every check and test (PYTEST_ARGS="-k name" chooses tests)
+	@tools/browser.sh
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+conformance: setup ## Run dbt's public adapter tests and write docs/conformance.md (about half an hour)
+	@mkdir -p target
+	@$(BIN)/python -m pytest tests/conformance --ignore=tests/conformance/test_sample.py \
+		--junitxml=target/conformance.xml $(PYTEST_ARGS); code=$$?; \
+		$(BIN)/python tests/conformance/report.py target/conformance.xml > docs/conformance.md; exit $$code
 
 lint: setup ## Run ruff, mypy and the contracts of the layers
 	@$(BIN)/ruff check
@@ -29,6 +36,9 @@ bench: setup ## Measure Penstock beside a hand-written PySpark job
 
 soak: setup ## Run streams for a long time while things are killed (MINUTES=60)
 	@$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),60)
+
+mutations: setup ## Break every demo model in every way, and see that its stream tests notice
+	@PENSTOCK_ALL_MUTATIONS=1 $(BIN)/python -m pytest -q tests/integration/test_mutations.py
 
 clean: ## Remove what was built; the jars stay in the user's cache
 	@rm -rf .venv target logs dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

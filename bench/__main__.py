@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-from bench import drain, engine, latency, threshold, warm
+from bench import dagster_weight, drain, engine, formats, latency, queries, tables, threshold, warm
 from bench.report import machine, note, wait_for_calm
 
 MEASUREMENTS = {
@@ -15,6 +15,10 @@ MEASUREMENTS = {
     "threshold": threshold.run,
     "warm": warm.run,
     "engine": engine.run,
+    "formats": formats.run,
+    "queries": queries.run,
+    "tables": tables.run,
+    "dagster": dagster_weight.run,
 }
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
@@ -25,7 +25,15 @@ SCHEMA = (
 
 
 def job(
-    spark: SparkSession, bootstrap: str, topic: str, path: str, checkpoint: str, *, tuned: bool, limit: int | None
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    path: str,
+    checkpoint: str,
+    *,
+    tuned: bool,
+    limit: int | None,
+    where: str = "true",
 ) -> StreamingQuery:
     """Clicks from a topic into a Delta table, as soon as they are there."""
     reader = (
@@ -45,11 +53,56 @@ def job(
     )
     return (
         clicks.select("user_id", "click.*", "at")
+        .where(where)
         .writeStream.format("delta")
         .outputMode("append")
         .option("checkpointLocation", checkpoint)
         .start(path)
     )
+
+
+def drained(
+    spark: SparkSession,
+    bootstrap: str,
+    views: dict[str, dict[str, Any]],
+    sql: str,
+    keys: list[str],
+    path: str,
+    checkpoint: str,
+) -> None:
+    """A query over topics, until all of it is read: rows are appended, or replaced by their keys."""
+    for name, view in views.items():
+        ddl = ", ".join(f"{column} {kind}" for column, kind in view["columns"].items())
+        (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", view["topic"])
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", 200_000)
+            .load()
+            .select(F.from_json(F.col("value").cast("string"), ddl).alias("message"))
+            .select("message.*")
+            .withWatermark(view["time"], view["delay"])
+            .createOrReplaceTempView(name)
+        )
+    rows = spark.sql(sql)
+    writer = rows.writeStream.option("checkpointLocation", checkpoint)
+    if not keys:
+        query = writer.format("delta").outputMode("append").start(path)
+    else:
+        spark.createDataFrame([], rows.schema).write.format("delta").save(path)
+
+        def merge(batch: DataFrame, _: int) -> None:
+            same = " AND ".join(f"old.`{key}` <=> new.`{key}`" for key in keys)
+            batch.createOrReplaceTempView("changed")
+            batch.sparkSession.sql(
+                f"MERGE INTO delta.`{path}` AS old USING changed AS new ON {same} "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
+
+        query = writer.outputMode("update").foreachBatch(merge).start()
+    query.processAllAvailable()
+    query.stop()
 
 
 def session(memory: str, cores: int) -> SparkSession:
@@ -80,16 +133,21 @@ def main() -> None:
     arguments = parser.parse_args()
     spark = session(arguments.memory, arguments.cores)
     spark.sparkContext.setLogLevel("ERROR")
-    query: StreamingQuery | None = None
+    queries: list[StreamingQuery] = []
     _answer({"ready": True, "pid": os.getpid()})
     for line in sys.stdin:
         command: dict[str, Any] = json.loads(line)
-        if query is not None:
-            query.stop()
-            query = None
+        while queries:
+            queries.pop().stop()
         if command["do"] == "start":
             del command["do"]
-            query = job(spark, **command)
+            path, checkpoint, conditions = (command.pop(name) for name in ("path", "checkpoint", "conditions"))
+            for at, where in enumerate(conditions or ["true"]):
+                own = {"path": f"{path}/{at}", "checkpoint": f"{checkpoint}/{at}", "where": where}
+                queries.append(job(spark, **command, **own))
+        elif command["do"] == "drain":
+            del command["do"]
+            drained(spark, **command)
         elif command["do"] == "quit":
             break
         _answer({"done": True})

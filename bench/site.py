@@ -109,14 +109,21 @@ class Penstock:
         self._stream = f"{SCHEMA}.{table}"
         self.table = place.paths.warehouse / f"{SCHEMA}.db" / table
 
-    def start(self, topic: str, *, max_batch_rows: int | None = None, small_batch_rows: int | None = None) -> None:
-        """Deploy the dynamic table on the topic; it runs when this returns."""
+    def start(
+        self,
+        topic: str,
+        *,
+        max_batch_rows: int | None = None,
+        small_batch_rows: int | None = None,
+        where: str | None = None,
+    ) -> None:
+        """Deploy the dynamic table on the topic, with the rows that fulfil a condition; it runs when this returns."""
         trigger = Trigger() if max_batch_rows is None else Trigger(max_batch_rows=max_batch_rows)
         spec = StreamSpec(
             name=self._stream,
             unique_id="model.bench.clicks",
             path="models/clicks.sql",
-            sql=SQL,
+            sql=f"{SQL} where {where}" if where else SQL,
             stateful=False,
             inputs=(KafkaInput(view="clicks", relation="bench_raw.clicks", topic=topic, columns=COLUMNS),),
             output=Output(relation=self._stream, mode=OutputMode.APPEND),
@@ -161,6 +168,7 @@ class Handwritten:
         self._home.mkdir()
         self._number = 0
         self._topic = ""
+        self._conditions: list[str] = []
         with (self._home / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bench.handwritten", "--memory", MEMORY, "--cores", str(CORES)],
@@ -177,21 +185,30 @@ class Handwritten:
             raise
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def table(self) -> Path:
-        return self._home / f"table-{self._number}"
+        return self.tables[0]
+
+    @property
+    def tables(self) -> list[Path]:
+        return [self._home / f"table-{self._number}" / str(at) for at in range(max(1, len(self._conditions)))]
 
     @property
     def _checkpoint(self) -> Path:
         return self._home / f"checkpoint-{self._number}"
 
-    def start(self, topic: str) -> None:
-        """Start on a new table and checkpoint."""
+    def start(self, topic: str, *, conditions: list[str] | None = None) -> None:
+        """Start on a new table and checkpoint, or on one for each condition that rows have to fulfil."""
         self._number += 1
         self._topic = topic
+        self._conditions = conditions or []
         self.resume()
 
     def began(self) -> float:
-        return (self._checkpoint / "metadata").stat().st_mtime
+        return (self._checkpoint / "0" / "metadata").stat().st_mtime
 
     def pause(self) -> None:
         self._ask({"do": "stop"})
@@ -202,16 +219,25 @@ class Handwritten:
                 "do": "start",
                 "bootstrap": self._site.bootstrap,
                 "topic": self._topic,
-                "path": str(self.table),
+                "path": str(self.table.parent),
                 "checkpoint": str(self._checkpoint),
+                "conditions": self._conditions,
                 "tuned": self._tuned,
                 "limit": self._limit,
             }
         )
 
+    def drain(self, views: dict[str, Any], sql: str, keys: list[str]) -> float:
+        """Run a query over topics until all is read; seconds from its first file to its end."""
+        self._number += 1
+        place = {"path": str(self.table), "checkpoint": str(self._checkpoint)}
+        self._ask({"do": "drain", "bootstrap": self._site.bootstrap, "views": views, "sql": sql, "keys": keys, **place})
+        ended = time.time()
+        return ended - (self._checkpoint / "metadata").stat().st_mtime
+
     def drop(self) -> None:
         self.pause()
-        shutil.rmtree(self.table, ignore_errors=True)
+        shutil.rmtree(self.table.parent, ignore_errors=True)
 
     def close(self) -> None:
         with suppress(BrokenPipeError):

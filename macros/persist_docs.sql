@@ -7,6 +7,10 @@
   {%- set with_columns = for_columns and config.persist_column_docs() and model.columns -%}
   {%- if relation.is_table and (with_relation or with_columns) -%}
     {%- set outdated = adapter.outdated_comments(relation, model) -%}
+    {%- if with_columns and outdated['missing'] -%}
+      {% do exceptions.warn('In relation ' ~ relation.render() ~ ': The following columns are specified in the schema '
+          ~ 'but are not present in the database: ' ~ outdated['missing'] | join(', ')) %}
+    {%- endif -%}
     {%- if with_relation and outdated['relation'] is not none -%}
       {% do run_query('comment on table ' ~ relation ~ ' is ' ~ adapter.text_literal(outdated['relation'])) %}
     {%- endif -%}

@@ -20,7 +20,9 @@ from penstock.control import up
 from penstock.control.deploy import Deployment, deploy
 from penstock.control.streams import drop_stream
 from penstock.dev import broker as broker_service
+from penstock.dev import registry as registry_service
 from penstock.dev.broker import Broker
+from penstock.dev.registry import RegistryService
 from penstock.engine.process import Endpoint, read_endpoint
 from penstock.kafka.admin import client_config, create_topics
 from penstock.paths import ProjectPaths
@@ -32,9 +34,12 @@ def pytest_sessionstart() -> None:
     """A run that is told to end (CI's time is up) ends its services, too."""
     # The JVMs of a run live for minutes: quick compilation does more for them than thorough compilation.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    # A secret that sources can refer to by name; the engine looks it up in its own environment.
+    os.environ.setdefault(SECRET_VARIABLE, f"top-secret-{uuid.uuid4().hex}")
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", returncode=143))
 
 
+SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
 MakeTopic = Callable[..., str]
 Produce = Callable[..., int]
 
@@ -52,6 +57,15 @@ def broker(broker_paths: ProjectPaths) -> Iterator[Broker]:
         yield broker_service.start(broker_paths)
     finally:
         broker_service.stop(broker_paths)
+
+
+@pytest.fixture(scope="session")
+def registry(broker_paths: ProjectPaths) -> Iterator[RegistryService]:
+    """A real schema registry for all tests of the run, in the project of the broker and the engine."""
+    try:
+        yield registry_service.start(broker_paths)
+    finally:
+        registry_service.stop(broker_paths)
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,7 @@ class Platform:
         while not (found := look()):
             if time.monotonic() > deadline:
                 pytest.fail(f"waited {timeout} s for {what}; last: {last() if last else found}")
-            time.sleep(0.05)
+            time.sleep(0.2)  # a look is often a query, which takes its time of the streams that it waits for
         return found
 
     def sql(self, query: str) -> list[tuple[Any, ...]]:
@@ -112,7 +126,7 @@ def platform(broker_paths: ProjectPaths, broker: Broker) -> Iterator[Platform]:
         store = Store.open(broker_paths.store)
         yield Platform(broker_paths, store, settings, broker.bootstrap)
     finally:
-        up.down(broker_paths, keep_broker=True)
+        up.down(broker_paths, keep_broker=True, keep_registry=True)
 
 
 @pytest.fixture
@@ -186,7 +200,8 @@ def topic(broker: Broker) -> MakeTopic:
 def produce(broker: Broker) -> Produce:
     """`produce(topic, records)` sends values (a mapping becomes JSON) and waits until the broker has them; how many.
 
-    A record may also be `(key, value)`; `headers` and `partition` are the same for all records of a call.
+    A record may also be `(key, value)`; `headers`, `partition` and `timestamp` (in milliseconds; 0: now) are the same
+    for all records of a call.
     """
     producer = Producer(client_config(broker.bootstrap) | {"enable.idempotence": True, "linger.ms": 5})
 
@@ -196,6 +211,7 @@ def produce(broker: Broker) -> Produce:
         *,
         headers: Mapping[str, str] | None = None,
         partition: int = -1,
+        timestamp: int = 0,
     ) -> int:
         failures: list[str] = []
         sent = 0
@@ -206,6 +222,7 @@ def produce(broker: Broker) -> Produce:
                 value=_encoded(value),
                 key=_encoded(key),
                 partition=partition,
+                timestamp=timestamp,
                 headers=[(name, text.encode()) for name, text in (headers or {}).items()],
                 on_delivery=lambda error, _: failures.append(error.str()) if error else None,
             )

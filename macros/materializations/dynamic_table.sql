@@ -12,14 +12,19 @@
   {{ run_hooks(pre_hooks) }}
 
   {%- set deployment = adapter.deploy_stream(
-        model, compiled_code, graph, full_refresh=should_full_refresh(), empty=flags.EMPTY or false) -%}
+        model, compiled_code, graph, full_refresh=should_full_refresh(), empty=flags.EMPTY or false,
+        selected=selected_resources) -%}
   {{ write(compiled_code) }}
   {{ store_result('main', response=deployment) }}
 
-  {% do apply_grants(target_relation, grant_config, should_revoke=false) %}
-  {% do persist_docs(target_relation, model) %}
+  {# With `publish: {table: false}` a topic is all there is. #}
+  {%- set has_table = (config.get('publish') or {}).get('table', true) -%}
+  {% if has_table %}
+    {% do apply_grants(target_relation, grant_config, should_revoke=false) %}
+    {% do persist_docs(target_relation, model) %}
+  {% endif %}
 
   {{ run_hooks(post_hooks) }}
 
-  {{ return({'relations': [target_relation]}) }}
+  {{ return({'relations': [target_relation] if has_table else []}) }}
 {% endmaterialization %}

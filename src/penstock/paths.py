@@ -46,15 +46,38 @@ class ProjectPaths:
         return self.home / "kafka"
 
     @property
+    def registry(self) -> Path:
+        """Data and address of the embedded schema registry, and schemas by their ids, which never change."""
+        return self.home / "registry"
+
+    @property
     def engine(self) -> Path:
         """Endpoint file and scratch space of the running engine."""
         return self.home / "engine"
 
     def checkpoint(self, stream: str, checkpoint_id: str) -> Path:
-        return self.checkpoints / safe_name(stream) / checkpoint_id
+        """A rebuild's checkpoint is where its stream's are: it goes on with it once it has taken over."""
+        return self.checkpoints / safe_name(original(stream)) / checkpoint_id
 
     def job(self, stream: str, generation: int) -> Path:
         return self.jobs / safe_name(stream) / str(generation) / "job.py"
+
+
+_BESIDE = "penstock__rebuild__"
+
+
+def beside(name: str) -> str:
+    """The name of the stream, or of the table, that a rebuild runs beside the one of this name."""
+    return f"{_BESIDE}{name}"
+
+
+def is_beside(name: str) -> bool:
+    return name.startswith(_BESIDE)
+
+
+def original(name: str) -> str:
+    """The stream that a rebuild is of; any other name as it is."""
+    return name.removeprefix(_BESIDE)
 
 
 def safe_name(stream: str) -> str:

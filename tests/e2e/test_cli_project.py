@@ -1,4 +1,4 @@
-"""A new project, driven by the command line alone: real broker, real engine, real dbt.
+"""A new project, driven by the command line of the installed wheel alone: real broker, real engine, real dbt.
 
 The tests share one project that is up; each leaves it as it found it. The last ones take it down.
 """
@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,25 +20,30 @@ import psutil
 import pytest
 
 pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
-BIN = Path(sys.executable).parent
 
 
 class Shop:
     """The project and the two commands that a user has."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, commands: Path, directory: Path) -> None:
+        self.commands = commands
         self.directory = directory
 
     def run(
         self, program: str, *args: str, code: int | None = 0, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(BIN / program), *args],
-            cwd=self.directory, capture_output=True, text=True, timeout=timeout, env=environment(), check=False,
+            [str(self.commands / program), *args],
+            cwd=self.directory, capture_output=True, text=True, timeout=timeout, env=self.environment(), check=False,
         )  # fmt: skip
         if code is not None:
             assert done.returncode == code, f"{program} {args}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def environment(self) -> dict[str, str]:
+        others = ("DBT_", "PENSTOCK_KAFKA", "PYTHONPATH", "VIRTUAL_ENV")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(others)}
+        return kept | {"PATH": f"{self.commands}{os.pathsep}{os.environ['PATH']}"}
 
     def penstock(self, *args: str, code: int | None = 0) -> str:
         return self.run("penstock", *args, code=code).stdout
@@ -62,26 +66,29 @@ class Shop:
         return next(iter(row.values()))
 
 
-def environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if not key.startswith(("DBT_", "PENSTOCK_KAFKA"))}
-
-
-def processes_of(directory: Path) -> list[str]:
+def processes_of(directory: Path) -> list[psutil.Process]:
     """Whatever still runs in or for the project."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if str(directory) in line:
-            found.append(line[:200])
-    return found
+    running = psutil.process_iter(["cmdline"])
+    return [each for each in running if any(str(directory) in word for word in each.info["cmdline"] or [])]
+
+
+def listening(processes: list[psutil.Process]) -> set[int]:
+    return {c.laddr.port for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     parent = tmp_path_factory.mktemp("cli")
-    Shop(parent).penstock("init", "shop")
-    project = Shop(parent / "shop")
+    Shop(wheel, parent).penstock("init", "shop")
+    project = Shop(wheel, parent / "shop")
     try:
+        # Its unit tests come first: an engine, and neither broker nor topic.
+        tested = project.run("dbt", "test", "--select", "test_type:unit", "--target", "unit").stdout
+        assert "PASS=2 WARN=0 ERROR=0" in tested, tested
+        assert project.json("status")["broker"]["state"] == "down"
+        # So do its stream tests, which need no engine that runs, either.
+        told = project.json("test")
+        assert (told["passed"], told["failed"]) == (2, 0), told
         project.penstock("up")
         project.run("dbt", "run")
         project.until(
@@ -92,15 +99,15 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         project.penstock("down", code=None)
 
 
-def test_compile_needs_no_broker_no_engine_and_no_java(tmp_path: Path) -> None:
-    Shop(tmp_path).penstock("init", "shop")
-    project = Shop(tmp_path / "shop")
+def test_compile_needs_no_broker_no_engine_and_no_java(wheel: Path, tmp_path: Path) -> None:
+    Shop(wheel, tmp_path).penstock("init", "shop")
+    project = Shop(wheel, tmp_path / "shop")
     empty = tmp_path / "bin"
     empty.mkdir()
     done = subprocess.run(
-        [str(BIN / "penstock"), "compile", "--output", "json"],
+        [str(wheel / "penstock"), "compile", "--output", "json"],
         cwd=project.directory, capture_output=True, text=True, timeout=120, check=False,
-        env=environment() | {"PATH": str(empty), "JAVA_HOME": str(empty)},
+        env=project.environment() | {"PATH": str(empty), "JAVA_HOME": str(empty)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     streams = {row["stream"]: row for row in json.loads(done.stdout)["streams"]}
@@ -111,9 +118,22 @@ def test_compile_needs_no_broker_no_engine_and_no_java(tmp_path: Path) -> None:
     assert not (project.directory / ".penstock").exists()
 
 
-def test_compile_reports_every_bad_model(tmp_path: Path) -> None:
-    Shop(tmp_path).penstock("init", "shop")
-    project = Shop(tmp_path / "shop")
+def test_what_ci_checks_of_a_new_project_without_java_passes(wheel: Path, tmp_path: Path) -> None:
+    Shop(wheel, tmp_path).penstock("init", "shop")
+    project = Shop(wheel, tmp_path / "shop")
+    project.run("dbt", "parse", "--warn-error")
+    for line in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "x"],
+    ):
+        subprocess.run(["git", *line], cwd=project.directory, check=True)
+    assert "### Streams: 2 NO-OP" in project.penstock("plan", "--against", "HEAD", "--output", "markdown")
+
+
+def test_compile_reports_every_bad_model(wheel: Path, tmp_path: Path) -> None:
+    Shop(wheel, tmp_path).penstock("init", "shop")
+    project = Shop(wheel, tmp_path / "shop")
     for name in ("one", "two"):
         config = f"{{{{ config(materialized='dynamic_table', time_windw='{name}') }}}}"
         (project.directory / "models" / f"{name}.sql").write_text(
@@ -146,13 +166,16 @@ def test_clicks_arrive_in_both_tables_and_the_lag_goes_to_zero(shop: Shop) -> No
 
 def test_the_project_s_data_tests_pass(shop: Shop) -> None:
     shop.penstock("generate", "--count", "100", "--rate", "0")
-    shop.penstock("test")
+    assert "no_item_has_more_views_than_clicks" in shop.penstock("test", "--select", "test_type:data")
 
 
 def test_a_second_run_changes_nothing(shop: Shop) -> None:
     before = shop.streams()
     found = shop.json("run")
     assert [row["verdict"] for row in found["streams"]] == ["NO-OP", "NO-OP"]
+    shop.run("dbt", "run")
+    results = json.loads((shop.directory / "target" / "run_results.json").read_text())["results"]
+    assert [each["adapter_response"]["verdict"] for each in results] == ["NO-OP", "NO-OP"]
     after = shop.streams()
     for name, stream in before.items():
         assert (after[name]["generation"], after[name]["started_at"]) == (stream["generation"], stream["started_at"])
@@ -199,14 +222,20 @@ def test_a_stream_stops_starts_and_restarts_by_the_model_s_name(shop: Shop) -> N
     assert after["started_at"] > before["started_at"]
 
 
+def test_a_demo_that_fails_leaves_a_project_up_that_was_up(shop: Shop) -> None:
+    failed = shop.json("demo", "--once", "--no-ui", "--seconds", "1", "--sql", "select * from no_such_table", code=2)
+    assert failed["error"]["code"] == "PEN-4006"
+    assert shop.json("status")["engine"]["state"] == "up"
+
+
 def test_logs_of_the_engine_are_there(shop: Shop) -> None:
     assert shop.penstock("logs", "engine", "-n", "5").strip()
 
 
 def test_ctrl_c_ends_the_generator_with_what_was_delivered(shop: Shop) -> None:
     process = subprocess.Popen(
-        [str(BIN / "penstock"), "generate", "--rate", "50"],
-        cwd=shop.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        [str(shop.commands / "penstock"), "generate", "--rate", "50"],
+        cwd=shop.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shop.environment(),
     )  # fmt: skip
     before = shop.scalar("select count(*) from clicks_clean")
     shop.until(lambda: shop.scalar("select count(*) from clicks_clean") > before, "clicks of the generator")
@@ -227,8 +256,13 @@ def test_a_dropped_stream_is_gone_and_run_brings_it_back(shop: Shop) -> None:
 
 def test_down_leaves_nothing_running_and_up_goes_on(shop: Shop) -> None:
     rows = shop.scalar("select count(*) from clicks_clean")
+    running = processes_of(shop.directory)
+    ports = listening(running)
+    assert len(running) >= 4  # broker, supervisor, engine and its JVM
+    assert len(ports) >= 3
     shop.penstock("down")
     shop.until(lambda: not processes_of(shop.directory), "no process of the project")
+    assert not ports & {c.laddr.port for c in psutil.net_connections("inet") if c.status == psutil.CONN_LISTEN}
     assert shop.json("query", "select 1", code=4)["error"]["code"] == "PEN-4002"
     assert shop.json("down") | {"seconds": 0} == {"was_up": False, "seconds": 0}
     shop.penstock("up")

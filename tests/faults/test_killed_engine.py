@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from penstock import processes
 from penstock.compiler.spec import StreamSpec, TableStreamInput
+from penstock.control.streams import start_stream, stop_stream
 from penstock.store import StreamState
 
 KILLS = ("driver", "session", "jvm")
@@ -101,6 +103,31 @@ def test_no_row_is_lost_and_none_comes_twice_across_kills_of_the_engine(
     assert {batch.writer for batch in platform.store.progress(name["small"])} & {"delta-rs"}
     assert {batch.writer for batch in platform.store.progress(name["large"])} & {"spark"}
     assert all(platform.store.actual(stream).restarts >= len(KILLS) for stream in name.values())
+
+
+def test_a_stateful_stream_gets_over_a_kill_while_its_first_batch_was_planned(
+    platform: Any, topic: Any, produce: Any, make_spec: Any
+) -> None:
+    # Given: a stream that has read nothing yet, with what a kill in the middle of its first write leaves.
+    clicks = topic(1)
+    spec = make_spec("first", clicks, "select k, count(*) as n from input group by k", keys=("k",), stateful=True)
+    made = platform.deploy(spec)
+    platform.state(spec.name, StreamState.RUNNING)
+    stop_stream(platform.store, spec.name)
+    checkpoint = platform.paths.checkpoint(spec.name, made.checkpoint)
+    for folder in ("offsets", "commits", "state"):  # Spark may have planned a batch without rows already
+        shutil.rmtree(checkpoint / folder, ignore_errors=True)
+    offsets = checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.6f1c.tmp").write_text("v1")
+
+    # When it is started again, then it reads from its beginning.
+    start_stream(platform.store, spec.name)
+    produce(clicks, [{"k": "a", "v": 1}, {"k": "a", "v": 2}])
+    platform.until(
+        lambda: platform.sql(f"select k, n from {spec.name}") == [("a", 2)], "the count", 90,
+        lambda: platform.store.actual(spec.name),
+    )  # fmt: skip
 
 
 def _await_batch(platform: Any, stream: str) -> None:

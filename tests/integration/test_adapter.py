@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from published_messages import read_topic
 
 from dbt.adapters.penstock.errors import QueryError
 from dbt.adapters.penstock.session import open_session
@@ -31,11 +32,13 @@ seed-paths: [{schema}/seeds]
 snapshot-paths: [{schema}/snapshots]
 macro-paths: [{schema}/macros]
 test-paths: [{schema}/tests]
+function-paths: [{schema}/functions]
 flags: {{send_anonymous_usage_stats: false}}
 models: {{+schema: {schema}}}
 seeds: {{+schema: {schema}}}
 snapshots: {{+schema: {schema}}}
 data_tests: {{+schema: {schema}}}
+functions: {{+schema: {schema}}}
 """
 PROFILES = "adapter_test: {target: dev, outputs: {dev: {type: penstock, schema: default, kafka: {embedded: true}}}}\n"
 SCHEMA_MACRO = (
@@ -210,8 +213,15 @@ def test_a_dynamic_table_is_deployed_once_and_made_anew_on_full_refresh(
         "where item_id <> '{{ var('without', 'none') }}' group by item_id",
     )
     project.write(
+        "models/published.sql",
+        "{{ config(materialized='dynamic_table', tags=['live'], persist_docs={'relation': true},\n"
+        f"    publish={{'topic': '{clicks}-out', 'key': 'item_id', 'table': false}}) }}}}\n"
+        "select item_id, price from {{ source('shop', 'clicks') }}",
+    )
+    project.write(
         "models/schema.yml",
-        "models:\n  - name: views\n    description: Views of an item\n    columns:\n"
+        "models:\n  - name: published\n    description: In a topic alone\n"
+        "  - name: views\n    description: Views of an item\n    columns:\n"
         '      - {name: views, description: "how often it\'s seen"}\n',
     )
     first = project.dbt("run", "--select", "tag:live")
@@ -228,16 +238,54 @@ def test_a_dynamic_table_is_deployed_once_and_made_anew_on_full_refresh(
     assert described["views"] == ("bigint", "how often it's seen")
     assert described["Comment"][0] == "Views of an item"
     assert platform.sql(f"select w from default.{schema}_hooks") == [("post",)]
+    assert first.message("published") == "NEW generation 1"
+
+    def published() -> list[str]:
+        return sorted(each.key.decode() for each in read_topic(platform.bootstrap, f"{clicks}-out"))
+
+    platform.until(lambda: published() == ["a", "a", "b"], "messages", 60, published)
+    assert not platform.sql(f"show tables in {schema} like 'published'")
 
     again = project.dbt("run")
-    assert again.message("views") == "NO-OP generation 1"
+    assert again.message("views") == again.message("published") == "NO-OP generation 1"
     assert again.response("views")["changed"] is False
 
+    with_table = (project.root / schema / "models/published.sql").read_text().replace("'table': false", "'table': true")
+    project.write("models/published.sql", with_table)
     anew = project.dbt("run", "--full-refresh", "--vars", "{without: b}")
     assert anew.code == 0, anew.text
-    assert anew.message("views") == "REBUILD generation 2"
+    assert anew.message("views") == "REBUILD generation 2 beside the running one"
     assert anew.response("views")["checkpoint"] != response["checkpoint"]
     platform.until(lambda: platform.sql(f"select item_id, views from {schema}.views") == [("a", 2)], "rows")
+    described = {row[0]: row[1:] for row in platform.sql(f"describe extended {schema}.views")}
+    assert described["views"] == ("bigint", "how often it's seen"), "comments outlive a rebuild"
+    assert described["Comment"][0] == "Views of an item"
+    platform.until(lambda: platform.sql(f"select count(*) from {schema}.published") == [(3,)], "its table")
+
+
+def test_a_function_of_the_project_is_called_by_streams_and_by_queries(
+    project: DbtProject, platform: Platform, clicks: str
+) -> None:
+    project.write("functions/doubled.sql", "price * 2")
+    project.write(
+        "functions/functions.yml",
+        "functions:\n  - name: doubled\n    arguments: [{name: price, data_type: double}]\n"
+        "    returns: {data_type: double}\n",
+    )
+    project.write(
+        "models/doubles.sql",
+        "{{ config(materialized='dynamic_table') }}\n"
+        "select item_id, sum({{ function('doubled') }}(price)) as total from {{ source('shop', 'clicks') }} group by 1",
+    )
+    built = project.dbt("build", "--select", "+doubles")
+    assert built.code == 0, built.text
+    (total,) = platform.sql(f"select sum({project.schema}.doubled(price)) from values (1.5D), (2.0D) as t(price)")[0]
+    assert total == 7.0
+    rows = f"select count(*), min(total) > 0 from {project.schema}.doubles"
+    platform.until(lambda: platform.sql(rows) == [(2, True)], "the doubled totals", 60, lambda: platform.sql(rows))
+    project.write("functions/doubled.sql", "price * 2.0")
+    refused = project.dbt("build", "--select", "+doubles")
+    assert f"function {project.schema}.doubled changed" in " ".join(refused.text.split())
 
 
 def test_empty_makes_the_table_and_starts_nothing(project: DbtProject, platform: Platform, clicks: str) -> None:

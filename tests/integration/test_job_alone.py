@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 from deltalake import DeltaTable
+from published_messages import latest, read_topic
 
 from penstock.compiler import write_target
+from penstock.compiler.spec import Publish
 from penstock.jars import fetch
 
 if TYPE_CHECKING:
@@ -52,7 +55,8 @@ def test_a_job_alone_writes_what_the_engine_writes_and_goes_on_where_it_ended(
     name = topic(2)
     sql = "select k, count(*) as n, sum(v) as total from input group by k"
     spec = make_spec("counted", name, sql, keys=("k",), stateful=True)
-    job = write_target(spec, tmp_path / "target") / "job.py"
+    out = Publish(topic=f"{name}-out", key=("k",))
+    job = write_target(spec.model_copy(update={"publish": out}), tmp_path / "target") / "job.py"
     home = tmp_path / "alone"
     home.mkdir()
 
@@ -68,6 +72,8 @@ def test_a_job_alone_writes_what_the_engine_writes_and_goes_on_where_it_ended(
         keys = sorted({f"k{n % 7}" for n in rows})
         want = [(k, sum(f"k{n % 7}" == k for n in rows), sum(n for n in rows if f"k{n % 7}" == k)) for k in keys]
         assert alone() == want
+        published = latest(read_topic(platform.bootstrap, out.topic, bytes.decode, json.loads))
+        assert sorted(tuple(each.values()) for each in published.values()) == want, "its topic says what its table says"
         platform.until(
             lambda want=want: sorted(platform.sql(f"select k, n, total from {spec.name}")) == want, "the engine's", 90
         )

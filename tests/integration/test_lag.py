@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.control.topic_watch import TopicWatch
 from penstock.dev.broker import Broker
 from penstock.errors import PenstockError
+from penstock.kafka.topic_watch import TopicWatch
 
 FAR = "127.0.0.1:1"  # nobody listens there
 

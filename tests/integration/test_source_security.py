@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import certificates
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -17,14 +17,17 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from source_files import column, compiled, table
+from source_files import column, compiled, entries, table
 
+from penstock.compiler import compile_source
+from penstock.compiler.topic_view import records_table
 from penstock.control.deploy import check_inputs
-from penstock.control.topic_watch import TopicWatch
+from penstock.control.sources import drop_source, register
 from penstock.dev import broker as broker_service
 from penstock.errors import PenstockError
 from penstock.kafka.admin import client_config, create_topics
 from penstock.kafka.security import effective
+from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings, save_settings
 
@@ -43,27 +46,6 @@ class Secured:
     tls: str
     sasl_tls: str
     files: Path
-
-
-def run(*command: str, cwd: Path) -> None:
-    subprocess.run(command, cwd=cwd, check=True, capture_output=True)
-
-
-def certificates(files: Path) -> None:
-    """An authority, a broker's certificate for 127.0.0.1, and a client's whose key has a password."""
-    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=authority",
-        "-keyout", "ca.key", "-out", "ca.pem", cwd=files)  # fmt: skip
-    (files / "names").write_text("subjectAltName=IP:127.0.0.1")
-    for name in ("broker", "client"):
-        run("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.plain",
-            "-out", f"{name}.csr", cwd=files)  # fmt: skip
-        run("openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-            "-days", "2", "-extfile", "names", "-out", f"{name}.pem", cwd=files)  # fmt: skip
-    run("openssl", "pkcs8", "-topk8", "-in", "client.plain", "-out", "client.key", "-v2", "aes-256-cbc",
-        "-passout", f"pass:{KEY_PASSWORD}", cwd=files)  # fmt: skip
-    (files / "store.pem").write_text((files / "broker.plain").read_text() + (files / "broker.pem").read_text())
-    (files / "password").write_text(PASSWORD + "\n")
-    (files / "key-password").write_text(KEY_PASSWORD)
 
 
 def free_ports(count: int) -> list[int]:
@@ -99,7 +81,9 @@ def properties(files: Path, sasl: int, tls: int, sasl_tls: int) -> dict[str, str
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     files = tmp_path_factory.mktemp("certificates")
-    certificates(files)
+    certificates(files, server="broker", key_password=KEY_PASSWORD)
+    (files / "store.pem").write_text((files / "broker.plain").read_text() + (files / "broker.pem").read_text())
+    (files / "password").write_text(PASSWORD + "\n")
     paths = ProjectPaths(tmp_path_factory.mktemp("secured"))
     ports = free_ports(3)
     try:
@@ -183,3 +167,35 @@ def test_a_stream_reads_by_every_way_and_the_secret_is_nowhere(
     seen = [path for path in platform.paths.home.rglob("*") if path.is_file()
             and any(secret in path.read_bytes() for secret in secrets)]  # fmt: skip
     assert seen == []
+
+
+@pytest.mark.needs_engine
+@pytest.mark.parametrize("way", ["PLAIN", "SASL_SSL", "mTLS"])
+def test_a_view_reads_by_every_way_and_the_catalog_holds_references_only(
+    way: str, secured: Secured, platform: Any, schema: str, tmp_path: Path
+) -> None:
+    entry = entries(table(settings(secured, way), column("line", "string")), tmp_path)[0]
+    source = compile_source(entry | {"schema": f"{schema}_src"}, project_dir=tmp_path)
+    register(platform.store, source)
+    try:
+        rows = platform.sql(f"select line from {source.relation} order by _offset limit 2")
+        assert rows == [("line 0",), ("line 1",)]
+        records = records_table(source.relation)
+        shown = [platform.sql(f"{words} {name}") for words in ("describe extended", "show create table",
+                 "show tblproperties") for name in (source.relation, records)]  # fmt: skip
+        catalog = f"{shown}{platform.sql(f'explain extended select * from {source.relation}')}"
+        secrets = (
+            "word with signs",
+            KEY_PASSWORD,
+            "PRIVATE KEY",
+            "reader",
+            secured.sasl,
+            secured.sasl_tls,
+            secured.tls,
+        )
+        assert [secret for secret in secrets if secret in catalog] == []
+        stored = [path for path in platform.paths.home.rglob("*") if path.is_file() and not path.is_symlink()
+                  and any(secret.encode() in path.read_bytes() for secret in secrets[:3])]  # fmt: skip
+        assert stored == []
+    finally:
+        drop_source(platform.store, source.relation)

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
+from schema_streams import Streams, source
 from source_files import column, compiled, table
+
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import SOURCE_ANALYSIS
+from penstock.kafka.admin import client_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +74,31 @@ def test_every_type_comes_out_of_json_and_what_does_not_fit_is_null(
     assert second[:4] == (2, None, None, None)
 
 
+def test_a_row_stays_when_only_columns_that_the_model_does_not_use_could_be_read(
+    platform: Platform, schema: str, topic: Callable[..., str], produce: Callable[..., int], tmp_path: Path
+) -> None:
+    name = topic(1)
+    produce(name, [{"a": 1, "b": "x"}, {"b": "only b"}, {"p": {"c": 1.5}}, {"other": 1}, "{broken", None, {"a": "?"}])
+    text = table(
+        f"{{topic: {name}}}", column("a", "int"), column("b", "string"), column("c", "double", **{"from": "value.p.c"})
+    )
+    spec = compiled(text, tmp_path, name=f"{schema}.of_a", sql="select a from shop.clicks")
+    platform.deploy(spec)
+    platform.until(lambda: platform.store.actual(spec.name).total_rows_out >= 3, "three rows", 120)
+    assert sorted(platform.sql(f"select a from {spec.name}"), key=repr) == [(1,), (None,), (None,)]
+
+
+def test_an_expression_that_spark_cannot_read_is_a_fault_of_the_source(
+    platform: Platform, schema: str, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    text = table(f"{{topic: {topic(1)}}}", column("a", "int"), column("b", "int", expr="no_such_function(a)"))
+    with pytest.raises(PenstockError) as caught:
+        platform.deploy(compiled(text, tmp_path, name=f"{schema}.bad"))
+    assert caught.value.kind is SOURCE_ANALYSIS
+    assert "source shop.clicks" in str(caught.value)
+    assert "no_such_function" in str(caught.value)
+
+
 def test_a_json_key_a_csv_value_headers_and_computed_columns(
     rows_of: Callable[..., list[tuple[Any, ...]]], topic: Callable[..., str], produce: Callable[..., int]
 ) -> None:
@@ -116,7 +147,24 @@ def test_a_stream_starts_at_a_time_at_offsets_and_in_some_partitions(
     assert rows_of(4, f"{{{text}, partitions: [2]}}", line) == [("new-2",), ("old-2-0",), ("old-2-1",), ("old-2-2",)]
 
 
-def test_a_pattern_reads_all_its_topics_and_has_a_lag(
+def test_a_stream_that_starts_at_the_end_has_what_comes_after_its_start_and_nothing_else(
+    platform: Platform, schema: str, topic: Callable[..., str], produce: Callable[..., int], tmp_path: Path
+) -> None:
+    name = topic(2)
+    produce(name, [f"old-{n}" for n in range(4)])
+    text = table(f"{{topic: {name}, value: {{format: string}}, start: latest}}", column("line", "string"))
+    spec = compiled(text, tmp_path, name=f"{schema}.from_now")
+    platform.deploy(spec)
+    want = platform.store.find_desired(spec.name)
+    begun = platform.paths.checkpoint(spec.name, want.checkpoint_id) / "sources" / "0" / "0"
+    platform.until(begun.exists, "the stream to have its start", 120, lambda: platform.store.actual(spec.name))
+    for partition in (0, 1):
+        produce(name, [f"new-{partition}"], partition=partition)
+    platform.until(lambda: platform.store.actual(spec.name).total_rows_out >= 2, "two rows", 120)
+    assert sorted(platform.sql(f"select line from {spec.name}")) == [("new-0",), ("new-1",)]
+
+
+def test_a_pattern_reads_all_its_topics_also_one_that_comes_later_and_has_a_lag(
     platform: Platform,
     rows_of: Callable[..., list[tuple[Any, ...]]],
     topic: Callable[..., str],
@@ -131,3 +179,47 @@ def test_a_pattern_reads_all_its_topics_and_has_a_lag(
     assert found == [("x", name) for name in sorted(names)]
     deployed = next(want for want in platform.store.all_desired() if mark in want.spec_json)
     platform.until(lambda: platform.store.actual(deployed.stream).lag_rows == 0, "no lag", 60)
+    later = topic(1, name=f"{mark}_c")
+    produce(later, ["y", "z"])
+    platform.until(lambda: platform.store.actual(deployed.stream).total_rows_out >= 4, "the new topic's rows", 60)
+    rows = sorted(platform.sql(f"select of, line from {deployed.stream}"))
+    assert rows == [(names[0], "x"), (names[1], "x"), (later, "y"), (later, "z")]
+    platform.until(lambda: platform.store.actual(deployed.stream).lag_rows == 0, "no lag", 60)
+
+
+ORDER = """syntax = "proto3";
+package shop;
+import "common/money.proto";
+message Order { int64 id = 1; common.Money price = 2; }
+"""
+MONEY = 'syntax = "proto3"; package common; message Money { int64 cents = 1; string currency = 2; }'
+
+
+def test_raw_bytes_a_proto_file_and_an_option_of_the_kafka_client(
+    platform: Platform, schema: str, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "schemas" / "common").mkdir(parents=True)
+    (tmp_path / "schemas" / "order.proto").write_text(ORDER)
+    (tmp_path / "schemas" / "common" / "money.proto").write_text(MONEY)
+    name = topic(1)
+    # By hand: field 1 is a number, field 2 a message of a number and a text.
+    aborted, first, second = b"\x08\x07", b"\x08\x01\x12\x07\x08\x63\x12\x03EUR", b"\x08\x02"
+    settings = {"transactional.id": f"{name}-writer", "transaction.timeout.ms": 60_000}
+    producer = Producer(client_config(platform.bootstrap) | settings)
+    producer.init_transactions(60)
+    for end, values in ((producer.abort_transaction, [aborted]), (producer.commit_transaction, [first, second])):
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(name, value, key=b"\xff\x00")
+        assert producer.flush(30) == 0
+        end(30)
+    streams = Streams(platform, tmp_path, schema)
+    key = "{name: k, data_type: binary, config: {meta: {stream: {from: key}}}}"
+    by_file = "{format: protobuf, schema_file: schemas/order.proto}"
+    committed = {"kafka.isolation.level": "read_committed", "key": "{format: raw}"}
+    orders = streams.deploy(source(name, by_file, key, **committed), name="orders")
+    lines = streams.deploy(source(name, "{format: raw}", "{name: line, data_type: binary}"), name="lines")
+    found = streams.rows(orders, 2, "select hex(k), id, price.cents, price.currency from {}")
+    assert found == [("FF00", 1, 99, "EUR"), ("FF00", 2, None, None)], "what was aborted is not read"
+    everything = {(each.hex().upper(),) for each in (aborted, first, second)}
+    assert set(streams.rows(lines, 3, "select hex(line) from {}")) == everything, "without the option all is read"

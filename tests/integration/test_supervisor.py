@@ -328,10 +328,10 @@ def test_a_store_that_cannot_be_read_for_a_while_is_waited_out(
     troubles = [STORE_UNUSABLE.error("The disk is away.")] * 3
     read = project.store.all_desired
 
-    def flaky() -> object:
+    def flaky(**options: bool) -> object:
         if troubles:
             raise troubles.pop()
-        return read()
+        return read(**options)
 
     monkeypatch.setattr(project.store, "all_desired", flaky)
     lease = project.store.acquire(supervisor.LEASE, holder_id(), 60)
@@ -374,6 +374,37 @@ def test_streams_are_stopped_started_restarted_and_dropped(project: Project) -> 
     drop_stream(project.store, "shop.a", wait=60)
     assert [d.stream for d in project.store.all_desired()] == ["shop.b"]
     assert project.running("shop.b").restarts == 0
+
+
+@pytest.mark.usefixtures("ready_machine")
+def test_a_stopped_stream_stays_stopped_whatever_is_restarted(project: Project) -> None:
+    project.deploy("shop.kept")
+    project.deploy("shop.other")
+    boss = project.supervise()
+    first = project.engine()
+    project.running("shop.kept")
+    stop_stream(project.store, "shop.kept", wait=60)
+    batches = project.store.actual("shop.kept").batch_id
+
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: (e := read_endpoint(project.paths)) and e.pid != first.pid, "the next engine")
+    until(lambda: project.store.actual("shop.other").engine_token > first.engine_token, "the other to run again")
+    assert project.store.actual("shop.kept").state is StreamState.STOPPED
+    boss.kill()
+    boss.wait()
+    command = supervisor_command(project.paths)
+    for _ in range(2):
+        up.down(project.paths)
+        assert (project.store.actual("shop.kept").state, project.processes()) == (StreamState.STOPPED, [])
+        up.ensure_up(project.paths, SETTINGS, timeout=60, supervisor=command)
+        project.running("shop.other")
+        assert project.store.actual("shop.kept").state is StreamState.STOPPED
+    project.deploy("shop.kept")  # a new version of it does not start it, either
+    until(lambda: (project.store.actual("shop.other").batch_id or 0) > 3, "more batches of the other")
+    found = project.store.actual("shop.kept")
+    assert (found.state, found.batch_id) == (StreamState.STOPPED, batches)
+    assert start_stream(project.store, "shop.kept", wait=60).state is StreamState.RUNNING
+    up.down(project.paths)
 
 
 def test_the_lag_is_measured_while_a_stream_is_stopped(project: Project) -> None:

@@ -50,14 +50,16 @@ def read_all(text: str, project: Path) -> list[StreamSource]:
     return [read_source(entry, project) for entry in entries(text, project)]
 
 
-def compiled(text: str, project: Path, *, name: str = "shop.m", sql: str = "select * from shop.clicks") -> StreamSpec:
+def compiled(
+    text: str, project: Path, *, name: str = "shop.m", sql: str = "select * from shop.clicks", **config: Any
+) -> StreamSpec:
     """A model over the first table of a file."""
     source = entries(text, project)[0]
     schema, _, identifier = name.partition(".")
     model = {
         "unique_id": "model.shop.m", "resource_type": "model", "name": "m", "alias": identifier, "schema": schema,
         "original_file_path": "models/m.sql", "raw_code": sql, "compiled_code": sql,
-        "config": {"materialized": "dynamic_table"}, "depends_on": {"nodes": [source["unique_id"]]},
+        "config": {"materialized": "dynamic_table", **config}, "depends_on": {"nodes": [source["unique_id"]]},
     }  # fmt: skip
     manifest = {"nodes": {"model.shop.m": model}, "sources": {source["unique_id"]: source}}
     return compile_model(manifest, "model.shop.m", project_dir=project)

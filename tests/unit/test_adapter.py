@@ -7,14 +7,18 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dbt.artifacts.resources.v1.components import DependsOn
+from dbt.artifacts.resources.v1.macro import MacroDependsOn
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt.adapters.penstock.credentials import PenstockCredentials
 from dbt.adapters.penstock.errors import StreamError, spark_sentence
-from dbt.adapters.penstock.session import QueryError, bind, literal
+from dbt.adapters.penstock.session import QueryError, bind, literal, statements
+from dbt.adapters.penstock.sources import read_by
 from dbt.adapters.penstock.streams import Request, compiled, with_inputs
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import MODEL_SYNTAX
@@ -174,3 +178,26 @@ def _plain_environment() -> dict[str, str]:
     import os
 
     return {key: value for key, value in os.environ.items() if not key.startswith("DBT_")} | {"DO_NOT_TRACK": "1"}
+
+
+def test_a_seed_reads_no_source() -> None:
+    seed = SimpleNamespace(depends_on=MacroDependsOn())
+    model = SimpleNamespace(depends_on=DependsOn(nodes=["source.shop.web.clicks"]))
+    entry = SimpleNamespace(to_dict=lambda **_: {"name": "clicks"})
+    sources = {"source.shop.web.clicks": entry}
+    assert read_by(seed, {}, sources) == {}
+    assert read_by(model, {}, sources) == {"source.shop.web.clicks": {"name": "clicks"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select 1;\n", ["select 1"]),
+        ("select ';' as a -- ; no\n", ["select ';' as a -- ; no"]),
+        ("set time zone 'UTC';\nselect 1;", ["set time zone 'UTC'", "select 1"]),
+        ("begin\n  declare a int;\n  select a;\nend", ["begin\n  declare a int;\n  select a;\nend"]),
+        ("select 'never closed; x", ["select 'never closed; x"]),
+    ],
+)
+def test_a_header_is_a_statement_of_its_own(text: str, expected: list[str]) -> None:
+    assert statements(text) == expected

@@ -67,16 +67,19 @@ def test_the_exit_code_and_the_arguments_of_dbt_are_kept(project: Path) -> None:
     fake.mkdir()
     (fake / "dbt").write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
     (fake / "dbt").chmod(0o755)
-    args = ["test", "--select", "a b", "--vars", "{x: 1}", "--help", "--profiles-dir", "p", "--", "-z"]
+    args = ["build", "--select", "a b", "--vars", "{x: 1}", "--help", "--profiles-dir", "p", "--", "-z"]
     code = (
         "import sys\nfrom penstock.cli import dbt\nfrom penstock.cli.main import main\n"
         f"dbt.command_line = lambda args: [{str(fake / 'dbt')!r}, *args]\n"
-        f"sys.argv = ['penstock', *{args!r}]\n"
+        "sys.argv = ['penstock', *sys.argv[1:]]\n"
         "main()\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert result.returncode == 7, result.stderr
-    assert result.stdout.strip() == str(args)
+    for typed, got in ((args, args), (["test", "--data", *args[1:]], ["test", *args[1:]]),
+                       (["test", *args[1:]], ["test", *args[1:]])):  # fmt: skip
+        line = [sys.executable, "-c", code, *typed]
+        result = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 7, result.stderr
+        assert result.stdout.strip() == str(got)
 
 
 # -- run --------------------------------------------------------------------------------------------------------------
@@ -98,12 +101,12 @@ RESULTS = {
 
 def test_run_shows_the_streams_of_this_run_only(project: Path) -> None:
     file = project / "target" / "run_results.json"
-    assert run.deployed(file, since=0) == []
+    assert run.answers(file, since=0) == []
     file.parent.mkdir()
     file.write_text(json.dumps(RESULTS))
-    (stream,) = run.deployed(file, since=file.stat().st_mtime)
+    (stream,) = run.deployed(run.answers(file, since=file.stat().st_mtime))
     assert (stream["stream"], stream["verdict"], stream["generation"]) == ("shop.clicks", "RESTART", 2)
-    assert run.deployed(file, since=file.stat().st_mtime + 10) == []
+    assert run.answers(file, since=file.stat().st_mtime + 10) == []
 
 
 def fake_dbt_run(project: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> list[str]:

@@ -73,7 +73,7 @@ def make_table(paths: ProjectPaths) -> None:
 # -- list -------------------------------------------------------------------------------------------------------------
 def test_sources_are_listed_with_topic_format_and_readers(paths: ProjectPaths, store: Store) -> None:
     rows = {row["name"]: row for row in found(paths, "list", "sources")["sources"]}
-    assert list(rows) == ["shop.clicks", "shop.lines", "shop.orders"]
+    assert list(rows) == ["shop.clicks", "shop.lines", "shop.orders", "shop.users"]
     clicks = rows["shop.clicks"]
     assert (clicks["kind"], clicks["read_only"], clicks["topic"]) == ("source stream", True, "clicks")
     assert (clicks["key"], clicks["value"], clicks["file"]) == ("string", "json", "sources/shop.yml")
@@ -292,7 +292,7 @@ def test_a_manifest_that_is_not_current_is_made_by_dbt(paths: ProjectPaths, monk
     monkeypatch.setattr(dbt, "run", parses)
     at = time.time() + 10
     os.utime(paths.project / "sources" / "shop.yml", (at, at))
-    assert len(found(paths, "list", "sources")["sources"]) == 3
+    assert len(found(paths, "list", "sources")["sources"]) == 4
     assert seen[0] == "parse"
 
 

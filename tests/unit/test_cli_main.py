@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from penstock.cli.main import app
 from penstock.cli.session import find_profiles, find_project
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths
+from penstock.project.schema import source_file_schema
 from penstock.store import Store
 
 runner = CliRunner()
@@ -140,14 +142,19 @@ def test_init_makes_a_project_whose_profile_can_be_read(tmp_path: Path, monkeypa
     assert result.exit_code == 0, result.stderr
     project = tmp_path / "shop"
     assert {
-        ".gitignore", "README.md", "dbt_project.yml", "models/clicks_clean.sql", "models/schema.yml",
-        "models/views_per_item.sql", "profiles.yml", "sources/clicks.yml",
+        ".github/workflows/ci.yml", ".gitignore", ".vscode/extensions.json", ".vscode/penstock-sources.json",
+        ".vscode/settings.json", "README.md", "dbt_project.yml", "models/clicks_clean.sql", "models/schema.yml",
+        "models/unit_tests.yml", "models/views_per_item.sql", "profiles.yml", "requirements.txt", "sources/clicks.yml",
+        "tests/data/no_item_has_more_views_than_clicks.sql", "tests/streams/views.yml",
     } == {str(file.relative_to(project)) for file in project.rglob("*") if file.is_file()}  # fmt: skip
     settings = load_profile(project)
     assert (settings.target, settings.schema) == ("dev", "shop")
     assert settings.kafka.embedded
     assert settings.kafka.topics["clicks"].partitions == 2
-    assert not [file for file in project.rglob("*") if file.is_file() and "@NAME@" in file.read_text()]
+    assert not [file for file in project.rglob("*") if file.is_file() and re.search("@[A-Z]+@", file.read_text())]
+    editor = json.loads((project / ".vscode" / "settings.json").read_text())
+    (schema,) = editor["yaml.schemas"]
+    assert json.loads((project / schema).read_text()) == source_file_schema()
 
 
 def test_init_writes_over_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,22 @@ def test_json_has_every_field_of_a_stream(paths: ProjectPaths, store: Store) -> 
     assert stream["checkpoint"].startswith("g1-")
 
 
+def test_expectations_are_shown_with_the_rows_that_were_otherwise(paths: ProjectPaths, store: Store) -> None:
+    declared = [{"name": "positive", "expect": "v > 0", "on_violation": "drop"},
+                {"name": "named", "expect": "k <> ''", "on_violation": "warn"}]  # fmt: skip
+    store.deploy(NAME, json.dumps({"expectations": declared}), "abc", verdict="RESTART", new_checkpoint=False)
+    now = time.time()
+    store.record_progress(batch(now - 2, 9), engine_token=1, violations={"positive": 3, "gone": 4})
+    (stream,) = status(paths)["streams"]
+    found = [(each["name"], each["violations"], each["last_at"]) for each in stream["expectations"]]
+    assert found == [("positive", 3, pytest.approx(now - 2)), ("named", 0, None)], "in the model's order, and no other"
+    code, printed = invoke(paths)
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert code == 0
+    assert f"{NAME} positive drop 3 2 s ago" in lines
+    assert f"{NAME} named warn 0 -" in lines
+
+
 def test_the_table_shows_lag_rate_and_the_last_error(paths: ProjectPaths, store: Store) -> None:
     store.report(
         NAME, state=StreamState.QUARANTINED, lag_rows=12345, lag_seconds=90.0, lag_at=time.time(), error_code="PEN-2001"
@@ -147,3 +163,11 @@ def test_check_fails_until_all_that_should_run_is_running(paths: ProjectPaths, s
     assert invoke(paths)[0] == 0
     store.set_wanted(NAME, Wanted.STOPPED)
     assert invoke(paths, "--check")[0] == 0
+
+
+def test_the_size_of_a_streams_state_is_that_of_its_newest_batch(paths: ProjectPaths, store: Store) -> None:
+    for number, size in ((1, 1000), (2, 3 << 20)):
+        progress = Progress(NAME, 1, number, time.time(), 1, 1, 50, "delta-rs", state_bytes=size)
+        store.record_progress(progress, engine_token=1)
+    assert status(paths)["streams"][0]["state_bytes"] == 3 << 20
+    assert "3.0 MiB" in invoke(paths)[1]

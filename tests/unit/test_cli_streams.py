@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.cli.streams import resolve
+from penstock.engine.maintenance import Done
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths
 from penstock.store import Store, StreamState, Wanted
@@ -144,7 +145,7 @@ def test_one_stream_that_fails_does_not_keep_the_others_from_starting(paths: Pro
         store.report(desired.stream, state=StreamState.STOPPED)
     with project_up(store, outcome=StreamState.FAILED) as done:
         result = invoke(paths, "start", "--all", "--output", "json")
-    assert result.exit_code == 1
+    assert result.exit_code == 1, (done, result.stdout, result.stderr)
     assert {"start other.views", "start shop.clicks", "start shop.views"} <= set(done)
     assert [row["error"]["code"] for row in json.loads(result.stdout)["streams"]] == ["PEN-4003"] * 3
 
@@ -161,3 +162,35 @@ def test_drop_without_an_engine_leaves_the_stream_as_it_was(paths: ProjectPaths,
     assert result.exit_code == 4
     assert "PEN-4002" in result.stderr
     assert store.desired("shop.clicks").wanted is Wanted.RUNNING
+
+
+def test_tables_are_maintained_and_what_was_done_is_shown(
+    paths: ProjectPaths, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = invoke(paths, "maintain", "shop.clicks")
+    assert (down.exit_code, "PEN-4002" in down.output) == (4, True)
+    monkeypatch.setattr("penstock.engine.process.read_endpoint", lambda _paths: object())
+    store.acquire("engine", "test", ttl=60)
+    end = threading.Event()
+
+    def work() -> None:
+        while not end.wait(0.02):
+            for command in store.take_commands():
+                table = Done(command.stream, command.stream, 12, 1, 2048, 512, 30, 4096, 400, 20, notes=("kept",))
+                result = table.as_dict() if command.stream != "other.views" else {}
+                store.finish(command.id, ok=command.kind == "maintain", result=result)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        shown = invoke(paths, "maintain")
+        told = invoke(paths, "maintain", "clicks", "--output", "json")
+    finally:
+        end.set()
+        thread.join()
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert "shop.clicks 12 → 1 2.0 KiB → 512 B 30 files, 4.0 KiB 400 → 20 kept" in lines
+    assert not any(line.startswith("other.views") for line in lines), "it has no table yet"
+    (table,) = json.loads(told.stdout)["tables"]
+    assert (table["table"], table["files_before"], table["files_after"]) == ("shop.clicks", 12, 1)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock.compiler import StreamSpec, compile_model, compile_project
+from penstock.compiler import StreamSpec, Verdict, compile_model, compile_project, plan_change, render_job
 from penstock.compiler.spec import KafkaInput, OutputMode, TableInput, TableStreamInput, Watermark
 from penstock.errors import Kind, PenstockError
 from penstock.errors.catalogue import (
     DBT_FAILED,
     MODEL_KEY_UNKNOWN,
     MODEL_NO_STREAM,
+    MODEL_NOT_INCREMENTAL,
     MODEL_SYNTAX,
     MODEL_UPDATING_INPUT,
     SOURCE_NOT_STREAM,
@@ -96,17 +97,78 @@ def test_an_error_in_the_sql_has_the_line_of_the_model_file(manifest: Manifest) 
     assert str(problem.at) == "models/clicks_clean.sql:11"
 
 
-def test_an_updating_table_cannot_be_streamed_yet(manifest: Manifest) -> None:
-    name = add_model(manifest, "busy", "select *\nfrom shop.views_per_minute", ["model.shop.views_per_minute"])
-    problem = fails_with(MODEL_UPDATING_INPUT, manifest, name)
-    assert str(problem.at) == "models/busy.sql:2"
+def test_what_a_stream_cannot_keep_is_refreshed_in_full_for_a_reason_with_its_line(manifest: Manifest) -> None:
+    sql = "select item_id, count(*) n\nfrom shop.clicks group by 1\norder by n desc limit 3"
+    spec = compiled(manifest, add_model(manifest, "top", sql, [CLICKS]))
+    assert (spec.output.mode, spec.is_full, spec.stateful) == (OutputMode.REPLACE, True, False)
+    assert spec.reason == "ORDER BY cannot be kept up to date by a stream (models/top.sql:3)."
+    assert "from its beginning" in spec.warnings[0]
+    assert "spark.readStream" not in render_job(spec)
+
+
+def test_incremental_makes_an_error_of_that_reason(manifest: Manifest) -> None:
+    sql = "select item_id, count(*) n\nfrom shop.clicks group by 1\norder by n desc limit 3"
+    top = add_model(manifest, "top", sql, [CLICKS], refresh_mode="incremental")
+    assert str(fails_with(MODEL_NOT_INCREMENTAL, manifest, top).at) == "models/top.sql:3"
+
+
+def test_full_is_full_whatever_the_query_is(manifest: Manifest) -> None:
+    spec = compiled(manifest, add_model(manifest, "all", "select * from shop.clicks", [CLICKS], refresh_mode="full"))
+    assert spec.is_full
+    assert spec.reason == "refresh_mode is full."
+
+
+def test_the_reason_and_the_mode_asked_for_are_not_part_of_the_identity(manifest: Manifest) -> None:
+    spec = compiled(manifest, add_model(manifest, "all", "select * from shop.clicks", [CLICKS], refresh_mode="full"))
+    assert spec.model_copy(update={"reason": "another", "refresh_mode": "auto", "refused": True}).hash == spec.hash
+
+
+def test_an_updating_table_is_streamed_by_no_query_that_must_be_incremental(manifest: Manifest) -> None:
+    above = ["model.shop.views_per_minute"]
+    sql = "select count(*) n\nfrom shop.views_per_minute"
+    name = add_model(manifest, "busy", sql, above, refresh_mode="incremental")
+    assert str(fails_with(MODEL_UPDATING_INPUT, manifest, name).at) == "models/busy.sql:1"
+    spec = compiled(manifest, add_model(manifest, "busy", sql, above))
+    assert "a table that replaces its rows cannot follow its changes (models/busy.sql:1)" in str(spec.reason)
+
+
+def test_a_projection_with_the_key_follows_the_changes_of_an_updating_table(manifest: Manifest) -> None:
+    sql = "select item_id, minute as at, views from shop.views_per_minute where views > 3"
+    spec = compiled(manifest, add_model(manifest, "busy", sql, ["model.shop.views_per_minute"]))
+    assert (spec.output.mode, spec.output.keys, spec.stateful) == (OutputMode.UPSERT, ("at", "item_id"), False)
+    assert spec.sql == "select * from shop__views_per_minute"
+    assert spec.follow is not None
+    assert spec.follow.keys == ("minute", "item_id")
+    assert spec.as_full("why not").sql == spec.follow.whole == spec.follow.sql
+    assert "runtime.changes_of" in render_job(spec)
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("select item_id, views from shop.views_per_minute", "the key 'minute' is not in the result"),
+        ("select v.*, i.name from shop.views_per_minute v join shop.items i using (item_id)", "Set unique_key"),
+        ("select * from shop.views_per_minute union all select * from shop.views_per_minute", "a UNION with a table"),
+    ],
+)
+def test_what_loses_the_key_of_an_updating_table_is_refreshed_in_full(
+    manifest: Manifest, sql: str, reason: str
+) -> None:
+    above = ["model.shop.views_per_minute", "seed.shop.items"]
+    assert reason in str(compiled(manifest, add_model(manifest, "busy", sql, above)).reason)
+
+
+def test_a_table_that_is_recomputed_is_not_streamed(manifest: Manifest) -> None:
+    top = add_model(manifest, "top", "select * from shop.clicks limit 3", [CLICKS])
+    spec = compiled(manifest, add_model(manifest, "next", "select * from shop.top", [top]))
+    assert "shop.top is recomputed as a whole" in str(spec.reason)
 
 
 @pytest.mark.parametrize("upstream", ["model.shop.views_per_minute", "model.shop.clicks_by_category"])
 def test_an_updating_table_is_seen_before_dbt_has_compiled_it(manifest: Manifest, upstream: str) -> None:
     del manifest["nodes"][upstream]["compiled_code"]
     relation = upstream.replace("model.", "")
-    name = add_model(manifest, "busy", f"select * from {relation}", [upstream])
+    name = add_model(manifest, "busy", f"select count(*) n from {relation}", [upstream], refresh_mode="incremental")
     fails_with(MODEL_UPDATING_INPUT, manifest, name)
 
 
@@ -119,7 +181,7 @@ def test_a_unique_key_makes_a_table_an_updating_one(manifest: Manifest) -> None:
     latest = add_model(manifest, "latest", "select * from shop.clicks", [CLICKS], unique_key="user_id")
     assert compiled(manifest, latest).output.mode is OutputMode.UPSERT
     assert compiled(manifest, latest).output.keys == ("user_id",)
-    fails_with(MODEL_UPDATING_INPUT, manifest, add_model(manifest, "b", "select * from shop.latest", [latest]))
+    assert compiled(manifest, add_model(manifest, "b", "select count(*) n from shop.latest", [latest])).is_full
 
 
 def test_a_relation_that_only_a_comment_names_is_no_input(manifest: Manifest) -> None:
@@ -128,9 +190,12 @@ def test_a_relation_that_only_a_comment_names_is_no_input(manifest: Manifest) ->
     assert [each.relation for each in compiled(manifest, name).inputs] == ["shop.clicks"]
 
 
-def test_a_model_over_tables_alone_is_no_stream(manifest: Manifest) -> None:
+def test_a_model_over_tables_alone_is_refreshed_in_full(manifest: Manifest) -> None:
     name = add_model(manifest, "still", "select * from shop.items", ["seed.shop.items"])
+    assert "reads tables alone" in str(compiled(manifest, name).reason)
+    name = add_model(manifest, "still", "select * from shop.items", ["seed.shop.items"], refresh_mode="incremental")
     fails_with(MODEL_NO_STREAM, manifest, name)
+    fails_with(MODEL_NO_STREAM, manifest, add_model(manifest, "one", "select 1 as one", []))
 
 
 def test_a_source_without_stream_settings_is_no_stream(manifest: Manifest) -> None:
@@ -168,3 +233,16 @@ def test_compiling_with_empty_gives_a_spec(manifest: Manifest) -> None:
     sql = "select item_id, count(*) n from (select * from shop.clicks where false limit 0) _dbt_limit_subq group by 1"
     spec = compile_model(manifest, CLEAN, sql, project_dir=PROJECT)
     assert spec.output.keys == ("item_id",)
+
+
+def test_a_changed_function_of_the_project_is_a_change_of_the_models_that_call_it(manifest: Manifest) -> None:
+    function = {"schema": "shop", "alias": "with_tax", "raw_code": "price * 1.2", "returns": {"data_type": "double"}}
+    manifest["functions"] = {"function.shop.with_tax": function}
+    sql = "select shop.with_tax(price) as price from shop.clicks"
+    name = add_model(manifest, "taxed", sql, [CLICKS, "function.shop.with_tax"])
+    before = compiled(manifest, name)
+    assert [each for each, _ in before.functions] == ["shop.with_tax"]
+    function["raw_code"] = "price * 1.3"
+    plan = plan_change(before, compiled(manifest, name))
+    assert (plan.verdict, plan.reasons) == (Verdict.RESTART, ("function shop.with_tax changed",))
+    assert compiled(manifest, CLEAN).functions == ()

@@ -11,13 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from penstock.compiler import StreamSpec, compile_project, render_job, write_target
+from penstock.compiler import (
+    StreamSpec,
+    compile_project,
+    compile_source_table,
+    render_job,
+    source_tables,
+    write_target,
+)
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
 PROJECT = HERE / "fixtures" / "shop"
 MANIFEST = json.loads((HERE / "fixtures" / "manifest.json").read_text())
-SPECS = compile_project(MANIFEST, project_dir=PROJECT)
+SPECS = [
+    *(
+        compile_source_table(MANIFEST["sources"][each], project_dir=PROJECT)
+        for each in source_tables(MANIFEST).values()
+    ),
+    *compile_project(MANIFEST, project_dir=PROJECT),
+]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)

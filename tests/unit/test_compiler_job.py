@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.compiler import render_job
+from penstock.compiler import render_job, sqltext
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, TableInput, Trigger, Watermark
 from penstock.compiler.text import block, literal
 
@@ -91,7 +91,8 @@ def test_any_text_makes_a_job_that_is_python_with_the_same_sql(
     job = render_job(spec(sql=sql, path=path, inputs=(source,), output=output, name=topic))
     assert ast.literal_eval(assigned(job, "SQL")) == f"\n{sql}\n"
     texts = {node.value for node in ast.walk(ast.parse(job)) if isinstance(node, ast.Constant)}
-    assert {topic, column, header} <= texts
+    assert {topic, column} <= texts
+    assert sqltext.text(header) in ast.literal_eval(assigned(job, "SHOP__CLICKS"))
 
 
 def test_a_nasty_job_is_still_formatted(tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from penstock.compiler.shape import Shape, analyse
+from penstock.compiler.shape import Shape, Source, analyse
 from penstock.compiler.spec import OutputMode
 from penstock.compiler.statement import parse
 from penstock.errors import PenstockError
-from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL, MODEL_SYNTAX
+from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL, MODEL_SETTING, MODEL_SYNTAX
 
-STREAMS = {"shop.clicks": ("user_id", "item_id", "ts"), "shop.orders": None}
+STREAMS = {"shop.clicks": Source(("user_id", "item_id", "ts")), "shop.orders": Source()}
 
 
 def shape(sql: str, unique_key: tuple[str, ...] | None = None) -> Shape:
@@ -116,7 +119,7 @@ def test_rows_are_appended(sql: str, stateful: bool) -> None:
     ],
 )
 def test_rows_are_replaced_by_their_key(sql: str, keys: tuple[str, ...]) -> None:
-    assert shape(sql) == Shape(OutputMode.UPSERT, keys, stateful=True)
+    assert replace(shape(sql), changed=None) == Shape(OutputMode.UPSERT, keys, stateful=True)
 
 
 def test_unique_key_beats_the_group() -> None:
@@ -146,7 +149,7 @@ def test_a_table_joined_to_an_aggregate_needs_a_key_of_its_own() -> None:
 
 def test_a_unique_key_must_be_a_column() -> None:
     problem = failure("select user_id from shop.clicks", ("usr_id",))
-    assert problem.kind is MODEL_KEYS
+    assert problem.kind is MODEL_SETTING
     assert "'usr_id'" in problem.message
 
 
@@ -201,6 +204,102 @@ def test_what_a_stream_cannot_keep_names_operator_and_line(sql: str, line: int, 
     assert problem.at is not None
     assert problem.at.line == line
     assert operator in problem.message
+
+
+# -- windows that are final -------------------------------------------------------------------------------------------
+TIMED = {"shop.clicks": Source(("user_id", "ts"), "ts"), "shop.orders": Source(("user_id", "at"), "at")}
+
+
+def timed(sql: str, **how: Any) -> Shape:
+    return analyse(parse(sql, "models/m.sql", ()), TIMED, **how)
+
+
+@pytest.mark.parametrize("window", ["window(ts, '5 seconds')", "window(ts, '10 seconds', '2 seconds')"])
+def test_a_final_window_is_appended_once_and_needs_no_key(window: str) -> None:
+    sql = f"select count(*) n from shop.clicks group by {window} having count(*) > 3"
+    assert timed(sql, emit="final") == Shape(OutputMode.APPEND, (), stateful=True)
+
+
+def test_a_session_is_final_by_itself_because_its_key_grows() -> None:
+    sql = "select user_id, count(*) n from shop.clicks group by user_id, session_window(ts, '5 minutes')"
+    assert timed(sql) == Shape(OutputMode.APPEND, (), stateful=True)
+    with pytest.raises(PenstockError, match="session_window"):
+        timed(sql, emit="changes")
+
+
+def test_final_windows_may_be_aggregated_again() -> None:
+    inner = "select window, user_id, count(*) n from shop.clicks group by window(ts, '1 minute'), user_id"
+    sql = f"with a as ({inner}) select window, max(n) m from a group by window"
+    assert timed(sql, emit="final").mode is OutputMode.APPEND
+    with pytest.raises(PenstockError, match="an aggregate over an aggregate"):
+        timed(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select user_id, count(*) n from shop.clicks group by 1", "needs a GROUP BY with window"),
+        ("select * from shop.clicks", "needs a GROUP BY with window"),
+    ],
+)
+def test_final_without_a_window_is_an_error(sql: str, message: str) -> None:
+    with pytest.raises(PenstockError, match=message) as caught:
+        timed(sql, emit="final")
+    assert caught.value.kind is MODEL_SETTING
+
+
+def test_final_without_a_watermark_is_an_error() -> None:
+    sql = "select count(*) n from shop.clicks group by window(ts, '1 minute')"
+    with pytest.raises(PenstockError, match="no input has one") as caught:
+        analyse(parse(sql, "models/m.sql", ()), STREAMS, emit="final")
+    assert caught.value.kind is MODEL_SETTING
+
+
+# -- state that grows without end -------------------------------------------------------------------------------------
+JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_id = c.user_id"
+
+
+@pytest.mark.parametrize(
+    ("sql", "how", "warning"),
+    [
+        (f"{JOIN} and o.at between c.ts and c.ts + interval 1 hour", {}, None),
+        (f"{JOIN} and o.at >= c.ts where o.at < c.ts + interval 1 hour", {}, None),
+        (f"{JOIN} and o.at = c.ts", {}, None),
+        (JOIN, {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts", {}, "no bound in time"),
+        ("select distinct user_id, ts from shop.clicks", {}, None),
+        ("select distinct user_id from shop.clicks", {}, "DISTINCT remembers every row"),
+        ("select user_id, ts from shop.clicks", {"deduplicate_by": ("user_id",)}, None),
+        ("select window.start as s, count(*) n from shop.clicks group by window(ts, '1 minute')", {}, None),
+        ("with c as (select ts t from shop.clicks) select window.start s, count(*) n from c group by window(t, '1 d')",
+         {}, None),
+        ("select user_id, count(*) n from shop.clicks group by user_id", {}, None),
+    ],
+)  # fmt: skip
+def test_state_without_end_is_a_warning_with_its_cure(sql: str, how: dict[str, Any], warning: str | None) -> None:
+    found = timed(sql, **how).warnings
+    assert len(found) == (warning is not None)
+    if warning:
+        assert found[0].startswith("models/m.sql:1: ")
+        assert warning in found[0]
+        assert "Cure: " in found[0]
+
+
+@pytest.mark.parametrize(
+    ("sql", "warning"),
+    [
+        ("select c.user_id from shop.clicks c join shop.orders o on o.user_id = c.user_id", "has no watermark"),
+        ("select window.start as s, count(*) n from shop.clicks group by window(ts, '1 minute')", "ever closed"),
+    ],
+)
+def test_without_a_watermark_state_is_never_let_go_of(sql: str, warning: str) -> None:
+    assert warning in shape(sql).warnings[0]
+
+
+def test_rows_of_an_aggregate_are_not_deduplicated() -> None:
+    with pytest.raises(PenstockError, match="deduplicate_by") as caught:
+        timed("select user_id, count(*) n from shop.clicks group by 1", deduplicate_by=("user_id",))
+    assert caught.value.kind is MODEL_SETTING
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from penstock.compiler.spec import (
     KafkaInput,
     Output,
     OutputMode,
+    Publish,
     StreamSpec,
     TableStreamInput,
     Trigger,
@@ -28,7 +29,7 @@ from penstock.errors.catalogue import MODEL_ANALYSIS
 from penstock.kafka import admin
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings, save_settings
-from penstock.store import Command, Store, StreamState, Wanted, holder_id
+from penstock.store import Command, RebuildPhase, Store, StreamState, Wanted, holder_id
 
 REFUSED = MODEL_ANALYSIS.error(
     "there is no column 'prize'.", at=Location("models/a.sql", 3), hint="Did you mean 'price'?"
@@ -54,6 +55,7 @@ class Engine:
         self.store = store
         self.commands: list[Command] = []
         self.refuses: set[tuple[str, bool]] = set()  # (kind, dry)
+        self.changes: list[str] = []  # of columns, that it finds when it prepares
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._lease = store.acquire("engine", holder_id(), 600)
@@ -63,7 +65,8 @@ class Engine:
             for command in self.store.take_commands():
                 self.commands.append(command)
                 refused = (command.kind, bool(command.payload.get("dry"))) in self.refuses
-                self.store.finish(command.id, ok=not refused, result=dict(REFUSED.as_dict()) if refused else {})
+                answer = {"changes": [] if command.payload.get("full_refresh") else self.changes}
+                self.store.finish(command.id, ok=not refused, result=dict(REFUSED.as_dict()) if refused else answer)
             found = self.store.find_desired("shop.a")
             if found and found.wanted is Wanted.STOPPED and self.store.actual("shop.a").state is StreamState.RUNNING:
                 self.store.report("shop.a", state=StreamState.STOPPED)
@@ -135,6 +138,62 @@ def test_a_change_that_needs_a_rebuild_is_refused_with_its_reason(
     assert len(engine.commands) == 1
 
 
+def test_settings_alone_are_taken_over_while_the_stream_runs(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    first = deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING, generation=1)
+    second = deploy(store, paths, spec(small_batch_rows=7))
+    assert (second.verdict, second.generation, second.changed) == ("HOT", first.generation, True)
+    assert [command.kind for command in engine.commands] == ["prepare", "adjust"]
+    assert StreamSpec.from_json(store.desired("shop.a").spec_json).small_batch_rows == 7
+    assert StreamSpec.from_json(store.generations("shop.a")[0]["spec_json"]).small_batch_rows == 7
+    assert deploy(store, paths, spec(small_batch_rows=7)).verdict == "NO-OP"
+
+
+def test_continue_leaves_the_deployed_version_and_says_so(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    deploy(store, paths, spec())
+    before = store.desired("shop.a")
+    made = deploy(store, paths, KEYED, on_change="continue")
+    assert (made.verdict, made.changed, made.generation) == ("REFUSED", False, 1)
+    assert made.reasons == (
+        "output mode append -> upsert", "generation 1 goes on: on_configuration_change is 'continue'",
+    )  # fmt: skip
+    assert store.desired("shop.a") == before
+
+
+def test_apply_rebuilds_as_full_refresh_does(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    first = deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING)
+    second = deploy(store, paths, KEYED, on_change="apply")
+    assert second.verdict == "REBUILD"
+    assert second.checkpoint != first.checkpoint
+
+
+def test_columns_that_the_engine_finds_changed_are_a_rebuild(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING)
+    engine.changes = ["column pos is new"]
+    wider = spec(sql="select *, 1 as pos from u")
+    with pytest.raises(PenstockError, match=r"PEN-3005 models/a.sql: .*column pos is new"):
+        deploy(store, paths, wider)
+    assert store.desired("shop.a").generation == 1
+    assert deploy(store, paths, wider, on_change="apply").verdict == "REBUILD"
+
+
+def test_a_rebuild_that_leaves_a_reader_behind_is_refused(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    reader = spec(name="shop.b", inputs=(TableStreamInput(view="u", relation="shop.a"),))
+    deploy(store, paths, spec())
+    deploy(store, paths, reader)
+    store.report("shop.a", state=StreamState.RUNNING)
+    with pytest.raises(PenstockError, match=r"PEN-3008 models/a.sql: .*'shop.b' would not be.*--select a\+"):
+        deploy(store, paths, spec(), full_refresh=True)
+    assert deploy(store, paths, spec(), full_refresh=True, together={"shop.a", "shop.b"}).verdict == "REBUILD"
+    with pytest.raises(PenstockError, match=r"PEN-3005 .*its input shop.a was rebuilt"):
+        deploy(store, paths, reader)
+    store.report("shop.b", state=StreamState.STOPPED)
+    assert deploy(store, paths, reader, full_refresh=True).verdict == "REBUILD"
+    assert deploy(store, paths, reader).verdict == "NO-OP"
+
+
 def test_a_spec_of_another_version_needs_a_rebuild(store: Store, paths: ProjectPaths, engine: Engine) -> None:
     store.deploy("shop.a", '{"format_version": 0, "what": "ever"}', "h", verdict="NEW", new_checkpoint=False)
     with pytest.raises(PenstockError, match=r"PEN-3005 .*another version"):
@@ -143,14 +202,74 @@ def test_a_spec_of_another_version_needs_a_rebuild(store: Store, paths: ProjectP
     assert deploy(store, paths, spec(), full_refresh=True).generation == 2
 
 
-def test_a_full_refresh_checks_stops_and_makes_anew(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+def test_a_full_refresh_is_built_beside_the_running_generation(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
     first = deploy(store, paths, spec())
     store.report("shop.a", state=StreamState.RUNNING)
     second = deploy(store, paths, KEYED, full_refresh=True)
     assert engine.asked[1:] == [("prepare", True, True), ("prepare", True, False)]
-    assert (second.verdict, second.generation) == ("REBUILD", 2)
+    built = StreamSpec.from_json(engine.commands[-1].payload["spec"])
+    assert (built.name, built.output.relation) == ("penstock__rebuild__shop.a", "penstock__rebuild__shop.a")
+    assert (second.verdict, second.generation, second.beside) == ("REBUILD", 2, True)
+    assert "built beside generation 1" in second.reasons[-1]
     assert second.checkpoint != first.checkpoint
-    assert store.desired("shop.a").wanted is Wanted.RUNNING
+    want = store.desired("shop.a")
+    assert (want.generation, want.wanted, want.checkpoint_id) == (1, Wanted.RUNNING, first.checkpoint)
+    assert store.desired(built.name).checkpoint_id == second.checkpoint
+
+    # The same again is what is being built; another definition, or the old one, ends it.
+    again = deploy(store, paths, KEYED)
+    assert (again.verdict, again.changed) == ("NO-OP", False)
+    assert "generation 2 is being built" in again.reasons[0]
+    _end_when_asked(store, "shop.a")
+    assert deploy(store, paths, spec()).verdict == "NO-OP"
+    assert store.rebuild("shop.a") is None
+
+
+def test_a_published_table_is_not_rebuilt_beside(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    published = KEYED.model_copy(update={"publish": Publish(topic="out")})
+    deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING)
+    made = deploy(store, paths, published, full_refresh=True)
+    assert (made.verdict, made.generation, made.beside) == ("REBUILD", 2, False)
+
+
+def test_a_reader_is_not_deployed_on_a_table_that_is_being_rebuilt(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec())
+    deploy(store, paths, KEYED, full_refresh=True)
+    reader = spec(name="shop.b", inputs=(TableStreamInput(view="u", relation="shop.a"),))
+    with pytest.raises(PenstockError, match=r"PEN-3031 models/a.sql: 'shop.a', which it reads, is being rebuilt"):
+        deploy(store, paths, reader)
+    assert store.find_desired("shop.b") is None
+
+
+def test_a_rebuild_whose_readers_the_run_deploys_is_made_anew(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec())
+    store.report("shop.a", state=StreamState.RUNNING)
+    made = deploy(store, paths, KEYED, full_refresh=True, read_in_run=True)
+    assert (made.verdict, made.generation, made.beside) == ("REBUILD", 2, False)
+    assert store.desired("shop.a").generation == 2
+    assert store.rebuilds() == {}
+
+
+def _end_when_asked(store: Store, stream: str) -> None:
+    """Clear a rebuild away as the supervisor does, once it is given up."""
+
+    original = store.end_rebuild
+
+    def ended(name: str, **options: Any) -> bool:
+        done = original(name, **options)
+        found = store.rebuild(name)
+        if found is not None and found.phase is RebuildPhase.ENDING:
+            store.finish_rebuild(found)
+        return done
+
+    store.end_rebuild = ended  # type: ignore[method-assign]
 
 
 def test_a_full_refresh_of_an_unchanged_stream_is_a_rebuild_as_well(

@@ -40,6 +40,19 @@ def test_an_error_of_the_model_s_own_is_told_and_not_that_a_task_failed() -> Non
     assert problem.message == "shop.clean: price below zero."
 
 
+def test_the_line_is_the_one_that_spark_names_or_that_raises_or_where_the_query_begins() -> None:
+    lines = {"sql": "select a,\n  if(b < 0, raise_error('x'), b) as b\nfrom c", "line_map": (3, 5, 6)}
+    spec = SPEC.model_copy(update=lines)
+    raised = captured("org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] x SQLSTATE: P0001")
+    assert str(failures.of_stream(raised, spec).at) == "models/clean.sql:5"
+    named = captured("org.apache.spark.SparkArithmeticException: [OVERFLOW] x == SQL (line 4, position 2) ==")
+    assert str(failures.of_stream(named, spec).at) == "models/clean.sql:6"
+    plain = spec.model_copy(update={"sql": "select a,\nb\nfrom c"})
+    assert str(failures.of_stream(captured("java.lang.RuntimeException: x"), plain).at) == "models/clean.sql:3"
+    broken = failures.of_stream("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive", plain)
+    assert (broken.code, str(broken.at)) == ("PEN-1321", "models/clean.sql:3")
+
+
 def test_a_failure_without_a_cause_is_told_without_java_s_names() -> None:
     text = f"org.apache.spark.SparkException: {WRITING}"
     assert failures.of_stream(text, SPEC).message.startswith("shop.clean: Task failed while writing rows")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock.kafka.topic_watch import TopicWatch
 from penstock.kafka.topics import Partition, retention_words
 
 DAY = 86_400_000
@@ -30,3 +32,27 @@ def test_retention_is_told_in_words(config: dict[str, str], words: str) -> None:
 
 def test_the_messages_of_a_partition_are_those_that_retention_left() -> None:
     assert Partition("clicks", 0, begin=40, end=100, latest_at=1.0, recent=3).messages == 60
+
+
+class Leaderless:
+    """A client whose broker finds a leader for the partition at the third question."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.asked = code, 0
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        self.asked += 1
+        if self.asked < 3:
+            raise KafkaException(KafkaError(self.code))
+        return 0, 7
+
+
+def test_a_partition_without_a_leader_is_asked_again_and_other_errors_are_not() -> None:
+    place, watch = TopicPartition("clicks", 0), TopicWatch()
+    moving = Leaderless(KafkaError.NOT_LEADER_FOR_PARTITION)
+    assert watch._ends(moving, place) == (0, 7)
+    assert moving.asked == 3
+    refused = Leaderless(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        watch._ends(refused, place)
+    assert refused.asked == 1

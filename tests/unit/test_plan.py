@@ -6,10 +6,22 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from penstock.compiler import Plan, StreamSpec, Verdict, compile_project, plan_change
-from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, TableInput, Trigger, Watermark
+from penstock.compiler.plan import KNOWN_FIELDS
+from penstock.compiler.spec import (
+    Column,
+    KafkaInput,
+    Output,
+    OutputMode,
+    TableInput,
+    TableStreamInput,
+    Trigger,
+    Watermark,
+)
 from penstock.kafka.security import Reference
+from penstock.project.maintenance import OwnMaintenance
 
 HERE = Path(__file__).parent
 SPECS = {
@@ -35,6 +47,11 @@ def kafka(spec: StreamSpec) -> KafkaInput:
     return next(each for each in spec.inputs if isinstance(each, KafkaInput))
 
 
+def test_maintenance_is_taken_over_by_the_running_stream() -> None:
+    plan = changed(STATEFUL, maintenance=OwnMaintenance(keep="7 days"))  # type: ignore[arg-type]
+    assert plan == Plan(Verdict.HOT, ("maintenance as the profile says -> keep 7 days",))
+
+
 def test_nothing_deployed_is_new() -> None:
     assert plan_change(None, STATELESS) == Plan(Verdict.NEW)
 
@@ -56,14 +73,49 @@ def test_comments_and_white_space_are_no_change(spec: StreamSpec) -> None:
     [
         ({"trigger": Trigger(time_window_ms=9000)}, "time_window"),
         ({"trigger": Trigger(max_batch_rows=7)}, "max_batch_rows 200000 -> 7"),
-        ({"small_batch_rows": 7}, "small_batch_rows 50000 -> 7"),
-        ({"path": "models/sub/m.sql"}, "models/sub/m.sql"),
+        ({"trigger": Trigger(buffer_limit=7)}, " -> 7"),
     ],
 )
-def test_a_setting_restarts_and_keeps_the_state(spec: StreamSpec, changes: dict[str, object], reason: str) -> None:
+def test_a_setting_of_the_trigger_restarts_and_keeps_the_state(
+    spec: StreamSpec, changes: dict[str, object], reason: str
+) -> None:
     plan = changed(spec, **changes)
     assert plan.verdict is Verdict.RESTART
     assert any(reason in each for each in plan.reasons)
+
+
+@pytest.mark.parametrize("spec", [STATELESS, STATEFUL])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"small_batch_rows": 7}, "small_batch_rows 50000 -> 7"),
+        ({"path": "models/sub/m.sql"}, "models/sub/m.sql"),
+        ({"unique_id": "model.other.m"}, "model.other.m"),
+    ],
+)
+def test_what_the_running_query_does_not_hold_is_taken_over_without_a_restart(
+    spec: StreamSpec, changes: dict[str, object], reason: str
+) -> None:
+    plan = changed(spec, **changes)
+    assert plan.verdict is Verdict.HOT
+    assert any(reason in each for each in plan.reasons)
+    assert changed(spec, trigger=Trigger(max_batch_rows=7), **changes).verdict is Verdict.RESTART
+
+
+def test_the_rules_know_every_field_of_a_spec() -> None:
+    parts: dict[str, type[BaseModel]] = {
+        "spec": StreamSpec, "kafka": KafkaInput, "table_stream": TableStreamInput, "table": TableInput,
+        "column": Column, "output": Output, "trigger": Trigger,
+    }  # fmt: skip
+    for name, part in parts.items():
+        assert set(part.model_fields) == KNOWN_FIELDS[name], f"compiler/plan.py has no rule for a field of {name}"
+
+
+def test_a_field_that_no_rule_knows_rebuilds(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = {name: fields - {"path", "bootstrap", "type"} for name, fields in KNOWN_FIELDS.items()}
+    monkeypatch.setattr("penstock.compiler.plan.KNOWN_FIELDS", without)
+    assert changed(STATELESS, path="models/other.sql") == Plan(Verdict.REBUILD, ("path changed",))
+    assert "bootstrap of shop.clicks changed" in input_changed(STATELESS, bootstrap="b:1").reasons
 
 
 def test_the_sql_of_a_stateless_stream_restarts() -> None:
@@ -114,7 +166,8 @@ def test_another_address_of_the_broker_restarts(spec: StreamSpec) -> None:
 
 
 def test_where_a_new_stream_starts_does_not_matter_to_a_running_one() -> None:
-    assert input_changed(STATELESS, starting="latest").verdict is Verdict.RESTART
+    plan = input_changed(STATELESS, starting="latest")
+    assert plan == Plan(Verdict.HOT, ("start of shop.clicks earliest -> latest (for the next rebuild)",))
 
 
 def test_the_output_mode_rebuilds() -> None:
@@ -144,6 +197,15 @@ def test_the_type_of_a_column_rebuilds_a_state() -> None:
 def test_a_new_column_that_the_sql_does_not_read_restarts() -> None:
     columns = (*kafka(STATELESS).columns, Column(name="extra", type="INT", origin="value.extra"))
     assert input_changed(STATELESS, columns=columns) == Plan(Verdict.RESTART, ("column shop.clicks.extra is new",))
+
+
+def test_a_count_of_all_rows_takes_no_column() -> None:
+    source = kafka(STATEFUL)
+    more = (*source.columns, Column(name="more", type="string", origin="value.more"))
+    counted = STATEFUL.model_copy(update={"sql": "select count(*) as n from clicks group by 1"})
+    every = STATEFUL.model_copy(update={"sql": "select count(*) as n, max(x.item_id) from (select * from clicks) x"})
+    assert input_changed(counted, columns=more).verdict is Verdict.RESTART
+    assert input_changed(every, columns=more).verdict is Verdict.REBUILD
 
 
 def test_a_watermark_column_rebuilds_a_state_and_its_delay_does_not() -> None:

@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import NOT_A_PROJECT, PROFILE_INVALID
 from penstock.paths import ProjectPaths
+from penstock.project.maintenance import MaintenanceSettings
 from penstock.project.profile import (
     EngineSettings,
     KafkaSettings,
@@ -20,6 +21,12 @@ from penstock.project.profile import (
     save_settings,
 )
 
+MAINTAINED = """\
+shop:
+  target: dev
+  outputs:
+    dev: {type: penstock, schema: shop, maintenance: %s}
+"""
 PROFILE = """\
 shop:
   target: dev
@@ -171,3 +178,17 @@ def test_settings_that_are_missing_or_damaged_name_the_next_step(project: Path) 
     (paths.home / "settings.json").write_text("{")
     with pytest.raises(PenstockError, match="damaged"):
         read_settings(paths)
+
+
+def test_maintenance_of_all_tables_is_read_and_a_mistake_in_it_is_told(project: Path) -> None:
+    assert load_profile(project).maintenance == MaintenanceSettings()
+    (project / "profiles.yml").write_text(MAINTAINED % "{every: 2 hours, keep: 7 days}")
+    assert load_profile(project).maintenance == MaintenanceSettings(every=7_200_000, keep=604_800_000)
+    for wrong, said in (
+        ("{keep: 5 minutes}", "setting 'maintenance.keep' has a wrong value: value error, it is at least an hour"),
+        ("{kept: 7 days}", "setting 'kept' is unknown"),
+    ):
+        (project / "profiles.yml").write_text(MAINTAINED % wrong)
+        with pytest.raises(PenstockError, match=said) as caught:
+            load_profile(project)
+        assert caught.value.kind is PROFILE_INVALID

@@ -82,6 +82,22 @@ def test_a_batch_that_comes_again_is_skipped(table: Path) -> None:
     assert outcome.writer == "skipped"
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_batch_that_is_skipped_runs_so_that_its_state_is_written(table: Path, stateful: bool) -> None:
+    """Spark ends a query with state whose batch left its state alone."""
+    writer(table, mode="upsert", stateful=stateful)(Batch(("a", 1)), 0)
+    counted: list[int] = []
+
+    class Again(Batch):
+        def count(self) -> int:
+            counted.append(1)
+            return super().count()
+
+    writer(table, mode="upsert", stateful=stateful)(Again(("a", 1)), 0)
+    assert counted == [1]
+    assert rows(table) == [("a", 1)]
+
+
 def test_a_batch_that_comes_again_under_a_new_engine_is_skipped(table: Path) -> None:
     writer(table, token=1)(Batch(("a", 1)), 7)
     later = writer(table, token=2)

@@ -6,8 +6,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from source_files import FILE, read_all, table
+from source_files import FILE, compiled, read_all, table
 
+from penstock.compiler import render_job
+from penstock.compiler.spec import FromTimestamp, KafkaInput
 from penstock.errors import PenstockError
 from penstock.project.source import StreamSource
 from penstock.project.start import StartAt
@@ -32,6 +34,25 @@ def test_a_time_is_read_with_its_zone(written: str, tmp_path: Path) -> None:
     start = read(f"{{topic: t, start: {{timestamp: {written}}}}}", tmp_path).start
     assert isinstance(start, StartAt)
     assert start.timestamp == NEW_YEAR
+
+
+def test_a_history_is_loaded_in_batches_from_a_time_or_from_the_beginning(tmp_path: Path) -> None:
+    def topic(start: str) -> KafkaInput:
+        (found,) = compiled(table(f"{{topic: t, start: {start}}}"), tmp_path, max_batch_rows=70).inputs
+        assert isinstance(found, KafkaInput)
+        return found
+
+    by_time = topic("{from: '2026-01-01T00:00:00Z', backfill: batch}")
+    assert (by_time.starting, by_time.backfill) == (FromTimestamp(timestamp=NEW_YEAR), True)
+    first = topic("{from: earliest, backfill: batch}")
+    assert (first.starting, first.backfill) == ("earliest", True)
+    assert topic("{timestamp: '2026-01-01T00:00:00Z'}").backfill is False
+    job = render_job(
+        compiled(table("{topic: t, start: {from: earliest, backfill: batch}}"), tmp_path, max_batch_rows=70)
+    )
+    assert ".options(**runtime.paced(spark, 70))" in job
+    assert "backfill=True" in job
+    assert "maxOffsetsPerTrigger" not in job
 
 
 def test_offsets_are_numbers_or_ends(tmp_path: Path) -> None:
@@ -65,7 +86,10 @@ MISTAKES = [
     pytest.param("{topic: t, partitions: 3}", "1202", "a list", id="a number of partitions"),
     pytest.param("{topic: t, start: latets}", "1221", "Did you mean 'latest'?", id="misspelt end"),
     pytest.param("{topic: t, start: 5}", "1221", "neither", id="a number"),
-    pytest.param("{topic: t, start: {}}", "1221", "either 'timestamp' or 'offsets'", id="empty"),
+    pytest.param("{topic: t, start: {}}", "1221", "either 'timestamp', 'from' or 'offsets'", id="empty"),
+    pytest.param("{topic: t, start: {from: latest}}", "1221", "not a time", id="from the end"),
+    pytest.param("{topic: t, start: {backfill: batch}}", "1221", "either", id="a backfill from nowhere"),
+    pytest.param("{topic: t, start: {from: earliest, backfill: stream}}", "1202", "'batch'", id="no such backfill"),
     pytest.param("{topic: t, start: {timestmp: x}}", "1201", "Did you mean 'timestamp'?", id="misspelt key"),
     pytest.param("{topic: t, start: {timestamp: yesterday}}", "1221", "not a time", id="no time"),
     pytest.param("{topic: t, start: {timestamp: '2026-01-01T00:00:00'}}", "1221", "no zone", id="no zone"),

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from penstock.errors import PenstockError
-from penstock.store import Progress, Store, StreamState, Wanted
+from penstock.store import Part, Progress, Store, StreamState, Wanted
 from penstock.store import store as store_module
 from penstock.store.commands import COMMANDS_KEPT
+from penstock.store.schema import SCHEMA_VERSION
 
 
 @pytest.fixture
@@ -41,6 +42,18 @@ def test_each_deployment_is_a_new_generation_on_the_same_checkpoint(store: Store
     second = store.desired("shop.a")
     assert (first.generation, second.generation) == (1, 2)
     assert first.checkpoint_id == second.checkpoint_id
+
+
+def test_more_is_said_of_an_error_only_while_it_is_that_one(store: Store) -> None:
+    deploy(store)
+    store.report("shop.a", engine_token=2, state=StreamState.FAILED, error="it failed", error_code="PEN-4002")
+    before = store.actual("shop.a")
+    assert not store.amend_error("shop.a", 2, "another", "more")
+    assert not store.amend_error("shop.a", 1, "it failed", "more"), "an older engine's word"
+    assert store.amend_error("shop.a", 2, "it failed", "it failed of record 7")
+    after = store.actual("shop.a")
+    assert after.error == "it failed of record 7"
+    assert (after.updated_at, after.state) == (before.updated_at, before.state), "nothing else changed"
 
 
 def test_a_rebuild_has_a_checkpoint_of_its_own(store: Store) -> None:
@@ -215,3 +228,57 @@ def test_an_address_is_shown_without_its_password() -> None:
     with pytest.raises(PenstockError) as caught:
         Store.open("nosuchdatabase://me:secret@127.0.0.1/penstock")
     assert "secret" not in str(caught.value)
+
+
+def test_a_store_of_an_older_version_gets_what_it_lacks_and_keeps_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    store = Store.open(file)
+    store.deploy("shop.a", "{}", "h", verdict="NEW", new_checkpoint=True)
+    with store._write() as tx:
+        tx.execute(text("drop table parts"))
+        tx.execute(text("drop table sources"))
+        tx.execute(text("update meta set value = '1' where key = 'schema_version'"))
+    store.close()
+    again = Store.open(file)
+    assert (again.parts(), again.sources()) == ([], {})
+    assert again.desired("shop.a").generation == 1
+    with again._read() as tx:
+        assert tx.execute(text("select value from meta where key = 'schema_version'")).scalar() == str(SCHEMA_VERSION)
+
+
+def test_the_newest_batch_of_every_deployed_stream_is_found_at_once(store: Store) -> None:
+    for stream in ("shop.a", "shop.b", "shop.idle"):
+        store.deploy(stream, "{}", "h", verdict="NEW", new_checkpoint=True)
+    for number in range(5):
+        for stream in ("shop.a", "shop.b", "shop.gone"):
+            store.record_progress(Progress(stream, 1, number, 100.0 + number, 1, 1, 10, "delta-rs"), engine_token=1)
+    found = store.newest_progress()
+    assert {stream: batch.batch_id for stream, batch in found.items()} == {"shop.a": 4, "shop.b": 4}
+
+
+def test_parts_are_kept_as_they_were_seen_last(store: Store) -> None:
+    store.record_parts(
+        [Part("one", "broker", ok=True, detail="", at=1.0), Part("two", "broker", ok=True, detail="", at=1.0)]
+    )
+    store.record_parts([Part("one", "broker", ok=False, detail="away", at=2.0)])
+    assert store.parts() == [Part("one", "broker", ok=False, detail="away", at=2.0)]
+
+
+def test_a_free_lease_still_tells_its_last_token(store: Store) -> None:
+    assert store.lease_record("engine") is None
+    lease = store.acquire("engine", "me", 10)
+    assert lease is not None
+    store.release(lease)
+    free = store.lease_record("engine")
+    assert free is not None
+    assert (free.holder, free.token) == ("", lease.token)
+
+
+def test_a_source_is_kept_replaced_and_forgotten(store: Store) -> None:
+    store.put_source("shop.clicks", "{}", "one", ["kafka.bootstrap.servers"])
+    store.put_source("shop.clicks", "{}", "two", [])
+    assert {name: (each.hash, each.properties) for name, each in store.sources().items()} == {
+        "shop.clicks": ("two", [])
+    }
+    store.forget_source("shop.clicks")
+    assert store.sources() == {}

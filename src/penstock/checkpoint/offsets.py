@@ -64,15 +64,28 @@ def committed_batch(checkpoint: Path) -> int | None:
         return None
 
 
-def committed(checkpoint: Path, inputs: Sequence[Input]) -> dict[str, Offset]:
-    """The offsets of the newest committed batch; empty before the first."""
+def committed(checkpoint: Path, inputs: Sequence[Input], written: int = -1) -> dict[str, Offset]:
+    """The offsets of the newest committed batch; empty before the first.
+
+    `written` is the newest batch that is in the table: it may be one that the checkpoint does not call done yet.
+    """
     try:
-        batch = committed_batch(checkpoint)
-        if batch is None:
+        batch = max(-1 if (done := committed_batch(checkpoint)) is None else done, written)
+        if batch < 0:
             return {}
         return by_relation(parse_offset_log((checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")), inputs)
     except FileNotFoundError:
         return {}
+
+
+def initial(checkpoint: Path, inputs: Sequence[Input]) -> dict[str, Offset]:
+    """Where the stream began in each topic, as Spark wrote it down at its first look; empty before that."""
+    found: list[Offset | None] = []
+    for file in sorted((checkpoint / "sources").glob("*/0")):
+        text = file.read_text(encoding="utf-8")
+        if "{" in text:  # a zero byte and `v1` come before it
+            found.append(normalised(text[text.index("{") :]))
+    return by_relation(found, [item for item in inputs if isinstance(item, KafkaInput)])
 
 
 def normalised(value: Any) -> Offset | None:
@@ -100,7 +113,7 @@ def kafka_rows(checkpoint: Path, batch_id: int) -> int | None:
         start = starts[position] if position < len(starts) else None
         if end is None:
             continue
-        if start is None or "reservoirVersion" in end:
+        if start is None or not all(isinstance(partitions, dict) for partitions in end.values()):
             return None
         for topic, partitions in end.items():
             before = start.get(topic, {})

@@ -33,7 +33,6 @@ COMMANDS: dict[str, str] = {
     "show": "Show the first rows of a model or query.",
     "snapshot": "Take snapshots.",
     "source": "Check how fresh the sources are.",
-    "test": "Run the data tests.",
 }
 STDERR = 2  # the descriptor: dbt's messages must not mix with a result in JSON
 _ENTRY = "from dbt.cli.main import cli; cli(prog_name='dbt')"

@@ -9,11 +9,9 @@ Rules
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import typer
@@ -21,10 +19,12 @@ from rich.console import Group
 from rich.text import Text
 
 from penstock.cli import dbt, lifecycle, output, query, snapshot, status
+from penstock.cli import ui as web_interface
 from penstock.cli.generate import Feed
 from penstock.cli.output import Stopwatch
 from penstock.cli.query import Result
 from penstock.cli.session import Session, command
+from penstock.cli.ui import WebUi
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import DBT_FAILED, DEMO_EMPTY, STREAM_QUARANTINED
 
@@ -42,21 +42,6 @@ select
 from counted
 order by popularity desc, item_id, rank
 """
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """A closed terminal or a SIGTERM is as good as Ctrl-C: everything is stopped."""
-
-    def interrupt(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Cleanup(ExitStack):
@@ -90,6 +75,7 @@ def demo(
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same clicks (default: new ones).", show_default=False)
     ] = None,
+    web_ui: Annotated[bool, typer.Option("--ui/--no-ui", help="Open Dagster's web UI, if it is installed.")] = True,
 ) -> None:
     """Run the project for real: start all, generate clicks, deploy with dbt and show the result live.
 
@@ -99,7 +85,7 @@ def demo(
     watch = Stopwatch()
     live = ui.out.is_terminal and not once and not ui.is_json
     with _Cleanup() as cleanup:
-        cleanup.enter_context(ended_by_signals())
+        cleanup.enter_context(lifecycle.ended_by_signals())
         # These JVMs live for a minute or two: quick compilation does more for them than thorough compilation.
         os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         before = snapshot.take(session)
@@ -111,12 +97,21 @@ def demo(
         )
         feed = cleanup.enter_context(Feed.of(session, topic, rate=rate, seed=seed))
         _deploy(session, watch)
+        # After the deployment, so that nothing waits for it.
+        web = _open_ui(session, cleanup, live=live) if web_ui and web_interface.installed() else None
         if live:
-            _live(session, sql, feed)
+            _live(session, sql, feed, web)
             return
         spark = cleanup.enter_context(query.connect(session))
-        result = _until_rows(session, spark, sql, seconds, watch)
+        result = _until_rows(session, spark, sql, seconds, watch, web)
         _print(session, result, feed, watch)
+
+
+def _open_ui(session: Session, cleanup: ExitStack, *, live: bool) -> WebUi:
+    """The web UI opens while the streams work; a demo that ends by itself does not wait long for its end, either."""
+    web = cleanup.enter_context(web_interface.running(session, 0, patience=web_interface.PATIENCE if live else 2.0))
+    session.ui.note(f"web UI {web.url} (opens in a moment)")
+    return web
 
 
 def _take_down(session: Session, before: snapshot.Snapshot, watch: Stopwatch) -> None:
@@ -151,7 +146,9 @@ def _look(spark: Any, sql: str) -> Result:
     return query.fetch(spark, sql, _ROWS)
 
 
-def _until_rows(session: Session, spark: Any, sql: str, seconds: float, watch: Stopwatch) -> Result:
+def _until_rows(
+    session: Session, spark: Any, sql: str, seconds: float, watch: Stopwatch, web: WebUi | None = None
+) -> Result:
     """Let it stream for the time given, and on until there are rows."""
     ui = session.ui
     began = time.monotonic()
@@ -162,6 +159,9 @@ def _until_rows(session: Session, spark: Any, sql: str, seconds: float, watch: S
             if passed > seconds + _PATIENCE:
                 raise DEMO_EMPTY.error(f"There are no rows {passed:.0f} s after the deployment.")
             time.sleep(_LOOK)
+            if web is not None and web.answers():
+                step(f"the web UI is open: {web.url}")
+                web = None
             result = _look(spark, sql)
             if not result.rows:
                 _check_streams(session)
@@ -198,12 +198,17 @@ def _print(session: Session, result: Result, feed: Feed, watch: Stopwatch) -> No
     ui.say(f"{feed.delivered:,} clicks delivered; {phases}")
 
 
-def _live(session: Session, sql: str, feed: Feed) -> None:
+def _live(session: Session, sql: str, feed: Feed, web: WebUi | None) -> None:
     """The live table, until Ctrl-C; an engine that goes away is waited for."""
     from rich.live import Live
 
+    address = ""
+
     def frame(rows: Any) -> Group:
-        title = Text(f"{feed.delivered:,} clicks delivered; Ctrl-C stops", style="bold")
+        nonlocal address
+        if not address and web is not None and web.answers():
+            address = f"; web UI {web.url}"
+        title = Text(f"{feed.delivered:,} clicks delivered{address}; Ctrl-C stops", style="bold")
         return Group(title, Text(), rows, Text(), status.view(snapshot.take(session)))
 
     last: Any = Text("waiting for the first rows")

@@ -12,25 +12,37 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli import facts, output
+from penstock.cli import facts, output, schema_facts, source_views
 from penstock.cli.manifest import current_manifest
-from penstock.cli.relations import NOT_DEPLOYED, SOURCE, deployed, dynamic_tables, pick, stream_sources, upstream
+from penstock.cli.relations import NOT_DEPLOYED, SOURCE_TABLE, deployed, dynamic_tables, pick, stream_sources, upstream
 from penstock.cli.session import Session, command
 from penstock.errors import PenstockError
 
 app = typer.Typer()
+_ON_BAD = {
+    "null": "what does not fit is null",
+    "skip": "a message that does not fit is no row",
+    "quarantine": "a message that does not fit is no row, and is kept",
+    "fail": "a message that does not fit stops the streams",
+}
+_AS_VIEW = {
+    source_views.CURRENT: "",
+    source_views.OUTDATED: " (as it was before the last change; the next 'dbt run' brings it up to date)",
+    source_views.MISSING: " (from the first query or 'dbt run' on)",
+}
 
 
 def look(session: Session, name: str, now: float) -> tuple[dict[str, Any], PenstockError | None]:
     """The facts, and the error that kept the broker's from being among them."""
     streams = {stream.name: stream for stream in deployed(session)}
-    if name in streams:  # a running table is described whatever state the project's files are in
+    if name in streams and streams[name].kind != SOURCE_TABLE:
+        # A running table is described whatever state the project's files are in.
         return facts.table_facts(streams[name], [*streams.values()], session.paths), None
     manifest = current_manifest(session)
     sources, tables = stream_sources(manifest), dynamic_tables(manifest)
     found = pick(name, sorted({*sources, *tables, *streams}))
     known = [*streams.values()]
-    if found in streams:
+    if found in streams and found not in sources:
         return facts.table_facts(streams[found], known, session.paths), None
     if found in tables:
         return facts.undeployed_facts(found, tables[found], upstream(tables[found], manifest), known), None
@@ -38,16 +50,28 @@ def look(session: Session, name: str, now: float) -> tuple[dict[str, Any], Penst
 
     source = read_source(sources[found], session.project)
     declared = facts.source_facts(source, sources[found], known)
+    in_lock = f"{sources[found].get('source_name')}.{sources[found]['name']}"
+    declared["schemas"] = schema_facts.pinned(source, in_lock, session.paths)
+    if source.is_table:
+        declared = facts.source_table_facts(declared, streams.get(found), session.paths)
+    else:
+        declared |= {"view": source_views.state(session, sources[found])}
     with session.ui.working("asking the broker"):
-        return facts.with_broker(declared, source, session.settings, session.paths, now)
+        asked, problem = facts.with_broker(declared, source, session.settings, session.paths, now)
+    with session.ui.working("asking the schema registry"):
+        asked, other = schema_facts.with_registry(asked, source, session.settings, session.paths)
+    return asked, problem or other
 
 
 # -- on a terminal ----------------------------------------------------------------------------------------------------
 def view(found: dict[str, Any], now: float) -> Group:
-    of_source = found["kind"] == SOURCE
+    of_source = "topic" in found
     parts: list[RenderableType] = [_pairs(_source(found, now) if of_source else _table(found, now))]
     if found.get("columns"):
         parts += [Text(), _columns(found["columns"])]
+    if found.get("schemas"):
+        titles = ("PART", "TYPE", "SCHEMA FROM", "PINNED", "IN THE REGISTRY")
+        parts += [Text(), _grid(titles, schema_facts.rows(found["schemas"]))]
     if found.get("topics"):
         parts += [Text(), _partitions(found["topics"], now)]
     if found.get("inputs"):
@@ -65,17 +89,53 @@ def _source(found: dict[str, Any], now: float) -> list[tuple[str, str | Text]]:
     messages, rate = found["messages"], found["rows_per_s"]
     return [
         *_head(found),
+        *_behind(found, now),
         ("topic", topic),
         ("broker", found["broker"] or "-"),
         ("key", _format(found["key"])),
         ("value", _format(found["value"])),
         ("start", _start(found["start"])),
         ("watermark", _watermark(found["watermark"])),
+        ("bad records", f"{found['on_bad_record']}: {_ON_BAD[found['on_bad_record']]}"),
+        *_query(found),
         ("messages", "-" if messages is None else f"{messages:,}"),
         ("latest message", _moment(found["latest_message_at"], now)),
         ("rows per second", "-" if rate is None else f"{output.rate(rate)} over the last minute"),
+        ("records read", _records(found["records"])),
         ("last error", _error(found["last_error"])),
     ]
+
+
+def _behind(found: dict[str, Any], now: float) -> list[tuple[str, str | Text]]:
+    """Of a source table: its key and the query that keeps it."""
+    if found["kind"] != SOURCE_TABLE:
+        return []
+    key = ("primary key", ", ".join(found["primary_key"]))
+    query, stored = found["query"], found.get("table")
+    if query is None:
+        return [key, ("query", "not deployed: 'penstock run' deploys it")]
+    state = output.state_text(found["state"])
+    return [
+        key,
+        ("query", Text.assemble(f"{query['stream']}, generation {query['generation']}, ", state)),
+        ("lag", output.lag(query["lag_rows"], query["lag_seconds"])),
+        ("last batch", _moment(query["last_batch_at"], now)),
+        ("rows", "-" if not stored or stored["rows"] is None else f"{stored['rows']:,}"),
+        ("size", f"{stored['bytes']:,} bytes in {stored['files']:,} files" if stored else "-"),
+        ("checkpoint", query["checkpoint"]),
+        ("job", query["job"] or "-"),
+    ]
+
+
+def _records(counts: dict[str, Any] | None) -> str:
+    if counts is None:
+        return "-"
+    kinds = (("empty", "empty"), ("bad", "bad"), ("partly_bad", "partly bad"))
+    return ", ".join([f"{counts['records']:,}", *(f"{counts[name]:,} {shown}" for name, shown in kinds)])
+
+
+def _query(found: dict[str, Any]) -> list[tuple[str, str | Text]]:
+    return [("query", f"select * from {found['name']}{_AS_VIEW[found['view']]}")] if "view" in found else []
 
 
 def _table(found: dict[str, Any], now: float) -> list[tuple[str, str | Text]]:
@@ -91,6 +151,9 @@ def _table(found: dict[str, Any], now: float) -> list[tuple[str, str | Text]]:
         ("stream", f"{found['stream']}, generation {found['generation']}"),
         ("state", state),
         ("mode", f"{mode} by {', '.join(found['key'])}" if found["key"] else mode),
+        *([("full refresh", found["full_refresh"])] if found["full_refresh"] else []),
+        *([("published", _published(found["published"]))] if found["published"] else []),
+        *([("size of state", output.size(found["state_bytes"]))] if found["state_bytes"] else []),
         ("lag", output.lag(found["lag_rows"], found["lag_seconds"])),
         ("rows per second", f"{output.rate(found['rows_in_per_s'])} in, {output.rate(found['rows_out_per_s'])} out"),
         ("last batch", _moment(found["last_batch_at"], now)),
@@ -98,10 +161,22 @@ def _table(found: dict[str, Any], now: float) -> list[tuple[str, str | Text]]:
         ("size", f"{stored['bytes']:,} bytes in {stored['files']:,} files" if stored else "-"),
         ("version", f"{stored['version']}, {_moment(stored['changed_at'], now)}" if stored else "-"),
         ("files", stored["path"] if stored else "-"),
+        *((f"read of {each['source']}", _records(each)) for each in found["records"]),
+        *((f"expects {each['name']}", _expectation(each, now)) for each in found["expectations"]),
         ("checkpoint", found["checkpoint"]),
         ("job", found["job"] or "-"),
         ("last error", _error(found["last_error"])),
     ]
+
+
+def _expectation(each: dict[str, Any], now: float) -> str:
+    last = f", the last {_moment(each['last_at'], now)}" if each["last_at"] is not None else ""
+    return f"{each['expect']}, else {each['on_violation']}: {each['violations']:,} rows otherwise{last}"
+
+
+def _published(publish: dict[str, Any]) -> str:
+    key = f"key {', '.join(publish['key'])} as {publish['key_format']}" if publish["key"] else "no key"
+    return f"topic {publish['topic']}, {key}, value as {publish['value_format']}, {publish['delivery']}"
 
 
 def _head(found: dict[str, Any]) -> list[tuple[str, str | Text]]:
@@ -192,11 +267,12 @@ def describe(
     session: Session,
     name: Annotated[str, typer.Argument(help="A source or a table, with or without its schema.")],
 ) -> int:
-    """Describe a source stream or a dynamic table.
+    """Describe a source stream, a source table or a dynamic table.
 
-    Of a source: topic, partitions with offsets, retention, columns with their origin, formats, start, watermark, latest
-    message, rows per second and the streams that read it. Of a table: its stream, state, inputs, key, columns, rows,
-    size, checkpoint and job. The engine is not needed. When the broker does not answer, the rest is shown, and the exit
+    Of a source: topic, partitions with offsets, retention, columns with their origin, formats, schemas with their ids
+    and versions, start, watermark, latest message, rows per second and the streams that read it; of a source table also
+    its primary key and the query behind it. Of a table: its stream, state, inputs, key, columns, rows, size, checkpoint
+    and job. The engine is not needed. When the broker does not answer, the rest is shown, and the exit
     code is that of the error.
     """
     now = time.time()

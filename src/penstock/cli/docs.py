@@ -24,9 +24,11 @@ _GROUPS = {
     "12": "Sources",
     "13": "Models",
     "20": "Kafka",
+    "21": "Schema registry",
     "30": "Store and deployment",
     "40": "Engine and streams",
     "50": "Command line",
+    "60": "Tests",
 }
 _NOTE = "<!-- Written by python -m penstock.cli.docs: change the code, not this page. -->\n"
 
@@ -63,7 +65,9 @@ def cli_page() -> str:
     group: Any = typer.main.get_command(app)
     context = typer.Context(group, info_name="penstock")
     lines = [_NOTE, "# The command line", "", str(group.help), "", "| command | |", "|---|---|"]
-    commands = {name: command for name, command in group.commands.items() if name not in dbt.COMMANDS}
+    commands = {
+        name: command for name, command in group.commands.items() if name not in dbt.COMMANDS and not command.hidden
+    }
     for name, command in commands.items():
         about = str(command.short_help).replace("<", "&lt;")
         lines.append(f"| [`penstock {name}`](#penstock-{name}) | {about} |")
@@ -81,7 +85,8 @@ def cli_page() -> str:
         "| command | |",
         "|---|---|",
     ]
-    lines += [f"| `penstock {name}` | {about} |" for name, about in dbt.COMMANDS.items()]
+    commands_of_dbt = {**dbt.COMMANDS, "test --data": "Run the data tests and unit tests: dbt test."}
+    lines += [f"| `penstock {name}` | {about} |" for name, about in sorted(commands_of_dbt.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -9,10 +9,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.relations import NOT_DEPLOYED, SOURCE, TABLE, Deployed, Entry, readers
+from penstock.cli.relations import NOT_DEPLOYED, SOURCE, SOURCE_TABLE, TABLE, Deployed, Entry, readers
+from penstock.cli.schema_facts import settings_of
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ _UNASKED: dict[str, Any] = {
     "messages": None,
     "latest_message_at": None,
     "rows_per_s": None,
+    "schema_registry": None,
+    "schemas": [],
+    "ids_met": {},
 }
 
 
@@ -35,20 +40,23 @@ def source_facts(source: StreamSource, entry: Entry, streams: Sequence[Deployed]
     """A source as it is declared, and who reads it."""
     return {
         "name": source.relation,
-        "kind": SOURCE,
+        "kind": SOURCE_TABLE if source.is_table else SOURCE,
         "read_only": True,
+        "primary_key": list(source.primary_key),
         "file": entry.get("original_file_path"),
         "topic": source.topic,
         "topic_pattern": source.topic_pattern,
         "partitions_read": list(source.partitions) or "all",
         "start": _start(source.start),
-        "key": source.key.model_dump(),
-        "value": source.value.model_dump(),
+        "key": settings_of(source.key),
+        "value": settings_of(source.value),
+        "on_bad_record": source.on_bad_record,
         "watermark": {"column": source.watermark.column, "delay": source.watermark.delay} if source.watermark else None,
         "columns": [
             {"name": each.name, "type": each.type.ddl, "origin": each.origin, "expr": each.expr}
             for each in source.columns
         ],
+        "records": _judged_most(source.relation, streams),
         "read_by": _readers(source.relation, streams),
         **_UNASKED,
         "last_error": None,
@@ -86,12 +94,12 @@ def broker_facts(source: StreamSource, kafka: KafkaSettings, paths: ProjectPaths
 
 
 def table_facts(stream: Deployed, streams: Sequence[Deployed], paths: ProjectPaths) -> dict[str, Any]:
-    """A deployed dynamic table: its stream and what its commit log says."""
+    """A deployed dynamic table or source table: its stream and what its commit log says."""
     view, spec = stream.view, stream.spec
     job = paths.job(stream.name, view.generation)
     checkpoint = paths.checkpoint(stream.name, view.checkpoint)
     return {
-        **of_any_table(stream.name, spec.path if spec else None),
+        **of_any_table(stream.name, spec.path if spec else None, stream.kind),
         "read_by": _readers(stream.name, streams),
         "stream": stream.name,
         "state": view.state,
@@ -100,7 +108,12 @@ def table_facts(stream: Deployed, streams: Sequence[Deployed], paths: ProjectPat
         "mode": spec.output.mode.value if spec else None,
         "key": list(spec.output.keys) if spec else [],
         "stateful": spec.stateful if spec else None,
-        "inputs": [_input(item) for item in spec.inputs] if spec else [],
+        "full_refresh": spec.reason if spec else None,
+        "published": spec.publish.model_dump(mode="json") if spec and spec.publish else None,
+        "state_bytes": view.state_bytes,
+        "inputs": [_input(item, full=spec.is_full) for item in spec.inputs] if spec else [],
+        "records": [asdict(each) for each in view.records],
+        "expectations": [asdict(each) for each in view.expectations],
         "checkpoint": _shown(checkpoint, paths),
         "job": _shown(job, paths) if job.exists() else None,
         "lag_rows": view.lag_rows,
@@ -109,7 +122,23 @@ def table_facts(stream: Deployed, streams: Sequence[Deployed], paths: ProjectPat
         "rows_out_per_s": view.rows_out_per_s,
         "last_batch_at": view.last_batch_at,
         "last_error": {"code": view.error_code, "message": view.error} if view.error or view.error_code else None,
-        **stored(stream.name, paths),
+        **stored(spec.output.relation if spec else stream.name, paths),
+    }
+
+
+def source_table_facts(declared: dict[str, Any], stream: Deployed | None, paths: ProjectPaths) -> dict[str, Any]:
+    """A source table: the source as it is declared, the query behind it and the table that the query keeps."""
+    if stream is None:
+        return {**declared, "state": NOT_DEPLOYED, "query": None}
+    behind = table_facts(stream, [], paths)
+    names = ("stream", "wanted", "generation", "checkpoint", "job", "lag_rows", "lag_seconds", "rows_in_per_s",
+             "rows_out_per_s", "last_batch_at")  # fmt: skip
+    return {
+        **declared,
+        "state": behind["state"],
+        "query": {name: behind[name] for name in names},
+        "table": behind["table"],
+        "last_error": behind["last_error"],
     }
 
 
@@ -145,19 +174,22 @@ def stored(name: str, paths: ProjectPaths) -> dict[str, Any]:
     }
 
 
-def of_any_table(name: str, path: str | None) -> dict[str, Any]:
-    """What is so of every dynamic table."""
-    return {"name": name, "kind": TABLE, "read_only": False, "file": path}
+def of_any_table(name: str, path: str | None, kind: str = TABLE) -> dict[str, Any]:
+    """What is so of every table."""
+    return {"name": name, "kind": kind, "read_only": kind == SOURCE_TABLE, "file": path}
 
 
 def _start(start: str | StartAt) -> str | dict[str, Any]:
     """As it is written in YAML."""
     if isinstance(start, str):
         return start
+    more = {"backfill": start.backfill} if start.backfill else {}
+    if start.from_ is not None:
+        return {"from": start.from_, **more}
     if start.timestamp is not None:
-        return {"timestamp": start.timestamp}
+        return {"timestamp": start.timestamp, **more}
     words = {-2: "earliest", -1: "latest"}
-    return {"offsets": {str(number): words.get(at, at) for number, at in (start.offsets or {}).items()}}
+    return {"offsets": {str(number): words.get(at, at) for number, at in (start.offsets or {}).items()}, **more}
 
 
 def _readers(relation: str, streams: Sequence[Deployed]) -> list[dict[str, Any]]:
@@ -167,17 +199,34 @@ def _readers(relation: str, streams: Sequence[Deployed]) -> list[dict[str, Any]]
             "state": each.view.state,
             "lag_rows": each.view.lag_rows,
             "last_error": each.view.error_code,
+            "records": _records(relation, each),
         }
         for each in readers(relation, streams)
     ]
 
 
-def _input(item: Input) -> dict[str, Any]:
+def _records(relation: str, stream: Deployed) -> dict[str, Any] | None:
+    """How many records of a source a stream has read, and how good they were."""
+    return next((asdict(each) for each in stream.view.records if each.source.lower() == relation.lower()), None)
+
+
+def _judged_most(relation: str, streams: Sequence[Deployed]) -> dict[str, Any] | None:
+    """Of the stream that found most: all read the same records, but not all judge all columns."""
+    found = [counts for each in streams if (counts := _records(relation, each)) is not None]
+    return max(found, key=lambda counts: (counts["bad"] + counts["partly_bad"], counts["records"]), default=None)
+
+
+def _input(item: Input, *, full: bool) -> dict[str, Any]:
     from penstock.compiler.spec import KafkaInput, TableStreamInput
 
     if isinstance(item, KafkaInput):
         return {"relation": item.relation, "kind": SOURCE, "reads": item.topics}
-    reads = "new rows" if isinstance(item, TableStreamInput) else "as it stands at each batch"
+    if full:
+        reads = "as it stands at each refresh"
+    elif isinstance(item, TableStreamInput):
+        reads = "changes" if item.rows == "upsert" else "new rows"
+    else:
+        reads = "as it stands at each batch"
     return {"relation": item.relation, "kind": TABLE if isinstance(item, TableStreamInput) else "table", "reads": reads}
 
 
@@ -196,4 +245,4 @@ def with_broker(
     try:
         return {**facts, **broker_facts(source, settings().kafka, paths, now)}, None
     except PenstockError as problem:
-        return {**facts, "last_error": problem.as_dict()}, problem
+        return {**facts, "last_error": facts.get("last_error") or problem.as_dict()}, problem

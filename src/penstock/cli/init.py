@@ -1,21 +1,25 @@
 """`penstock init`: a small project that works.
 
-The files are in `project_template/`; `@NAME@` in them is the project's name, and a leading `dot-` of a file name a dot.
+The files are in `project_template/`; `@NAME@` in them is the project's name, `@VERSION@` that of Penstock, and a
+leading `dot-` of a file or folder a dot. The schema that an editor checks source files by is made, not copied.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from penstock import __version__
 from penstock.cli.session import Session, command
 from penstock.errors.catalogue import TARGET_EXISTS, USAGE
 
 app = typer.Typer()
 _TEMPLATE = Path(__file__).parent.parent / "project_template"
+_EDITOR_SCHEMA = ".vscode/penstock-sources.json"
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -30,11 +34,14 @@ def check_name(name: str) -> str:
 
 def template_files() -> dict[str, str]:
     """Path in the new project -> content."""
+    from penstock.project.schema import source_file_schema
+
     found: dict[str, str] = {}
     for file in sorted(_TEMPLATE.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
-            relative = file.relative_to(_TEMPLATE)
-            found[str(relative.with_name(re.sub(r"^dot-", ".", file.name)))] = file.read_text(encoding="utf-8")
+            parts = [re.sub(r"^dot-", ".", part) for part in file.relative_to(_TEMPLATE).parts]
+            found["/".join(parts)] = file.read_text(encoding="utf-8")
+    found[_EDITOR_SCHEMA] = json.dumps(source_file_schema(), indent=2) + "\n"
     return found
 
 
@@ -46,7 +53,7 @@ def create(directory: Path, name: str) -> list[Path]:
     for relative, content in template_files().items():
         file = directory / relative
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content.replace("@NAME@", name), encoding="utf-8")
+        file.write_text(content.replace("@NAME@", name).replace("@VERSION@", __version__), encoding="utf-8")
         written.append(file)
     return written
 
@@ -61,7 +68,7 @@ def create(directory: Path, name: str) -> list[Path]:
 def init(
     session: Session, name: Annotated[str, typer.Argument(help="Name of the project and of its directory.")]
 ) -> None:
-    """Make a new project: a source, two dynamic tables, tests, and a profile with an embedded broker."""
+    """Make a new project: a source, two dynamic tables, unit and data tests, profiles, CI workflow, editor settings."""
     directory = Path.cwd() / check_name(name)
     written = create(directory, name)
     ui = session.ui

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,21 @@ def unhurried() -> Iterator[None]:
     """Clean up to the end: a second Ctrl-C does not leave half of it behind."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """A closed terminal or a SIGTERM is as good as Ctrl-C: everything is stopped."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
@@ -50,7 +65,12 @@ def take_down(session: Session, before: Snapshot, progress: Callable[[str], None
 
     if before.engine_side_up:
         return False
-    down(session.paths, progress=progress, keep_broker=before.embedded_broker_up)
+    down(
+        session.paths,
+        progress=progress,
+        keep_broker=before.embedded_broker_up,
+        keep_registry=before.embedded_registry_up,
+    )
     return True
 
 
@@ -65,7 +85,7 @@ def up(
     session: Session,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until the engine answers.", min=1)] = 120,
 ) -> None:
-    """Start the project: the embedded broker (if the profile has one), the supervisor and the engine.
+    """Start the project: embedded broker and schema registry (if the profile has them), supervisor and engine.
 
     What runs already is left as it is, so the command may be repeated. Streams that were deployed before go on from
     their last committed batch.
@@ -81,6 +101,9 @@ def up(
     ui.say(f"Up in {output.span(watch.total)}.")
     table = output.grid("PART", "STATE", "ADDRESS")
     table.add_row("broker", output.state_text(found.broker["state"]), found.broker["address"] or "-")
+    registry = found.schema_registry
+    if registry["state"] != "none":
+        table.add_row("schema registry", output.state_text(registry["state"]), registry["address"] or "-")
     table.add_row(
         "engine", output.state_text(found.engine["state"]), f"127.0.0.1:{found.engine['port']} (Spark Connect)"
     )
@@ -92,7 +115,7 @@ def up(
 
 @command(app, "down", examples=["penstock down"], codes=(0, 1, 2))
 def down(session: Session) -> None:
-    """Stop the supervisor, the engine and the embedded broker. Tables, checkpoints and topics stay."""
+    """Stop supervisor, engine, embedded broker and schema registry. Tables, checkpoints, topics and schemas stay."""
     from penstock.control.up import down as stop_all
 
     before = snapshot.take(session)

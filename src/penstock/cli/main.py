@@ -22,17 +22,25 @@ from penstock.cli import (
     demo,
     describe,
     explain,
+    explain_model,
     generate,
     init,
     jars,
     lifecycle,
     listing,
+    lock,
     logs,
+    maintain,
+    plan,
     query,
+    record,
+    replay,
     run,
     schema,
     status,
+    stream_tests,
     streams,
+    ui,
 )
 from penstock.cli.output import Ui
 from penstock.cli.session import EXIT_CODES
@@ -50,12 +58,15 @@ class Penstock(TyperGroup):
         return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """`list` of sources, tables or queries is ours; any other is dbt's, which takes options only."""
+        """`list` of sources, tables or queries is ours; any other is dbt's, which takes options only. `test` is ours
+        unless it says --data or chooses as dbt does."""
         if args[:1] == ["list"]:
             words = args[1:]
             ours = any(word in (*listing.WORDS, "--help", "-h") for word in words)
             if not ours and all(word.startswith("-") for word in words[:1]):
                 args = ["ls", *words]
+        if args[:1] == ["test"] and not run.DBT_WORDS.isdisjoint(word.partition("=")[0] for word in args):
+            args = [run.DATA_TEST, *(word for word in args[1:] if word != "--data")]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -120,8 +131,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for _part in (
-    init, lifecycle, compile_command, run, status, logs, listing, describe, streams, query, generate, demo, schema,
-    jars, explain,
+    init, lifecycle, lock, compile_command, stream_tests, plan, run, status, logs, listing, describe, streams, record,
+    replay, maintain, query, ui, generate, demo, schema, jars, explain_model, explain,
 ):  # fmt: skip
     app.registered_commands.extend(_part.app.registered_commands)
 

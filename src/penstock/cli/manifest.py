@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.cli import dbt
 from penstock.cli.session import Session
 from penstock.errors.catalogue import DBT_FAILED
-
-_PATHS = {
-    "model-paths": ["models"], "seed-paths": ["seeds"], "snapshot-paths": ["snapshots"], "macro-paths": ["macros"],
-}  # fmt: skip
+from penstock.project.manifest import is_current
 
 
 def make_manifest(session: Session, args: Sequence[str]) -> dict[str, Any]:
@@ -33,7 +30,7 @@ def make_manifest(session: Session, args: Sequence[str]) -> dict[str, Any]:
     if code:
         session.ui.note(printed.rstrip())
         raise DBT_FAILED.error(f"dbt could not {args[0]} the project.")
-    return _read(dbt.target_dir(session.project) / "manifest.json")
+    return _read(dbt.target_dir(session.project, args) / "manifest.json")
 
 
 def current_manifest(session: Session) -> dict[str, Any]:
@@ -46,28 +43,6 @@ def current_manifest(session: Session) -> dict[str, Any]:
             pass  # dbt was ended while it wrote
     with session.ui.working("dbt parses the project"):
         return make_manifest(session, ["parse"])
-
-
-def is_current(manifest: Path, project: Path, profiles: Path | None) -> bool:
-    """Whether nothing that dbt reads was written, added or removed since."""
-    try:
-        made = manifest.stat().st_mtime
-    except FileNotFoundError:
-        return False
-    return all(path.stat().st_mtime <= made for path in _read_by_dbt(project, profiles) if path.exists())
-
-
-def _read_by_dbt(project: Path, profiles: Path | None) -> Iterator[Path]:
-    yield from (project / name for name in ("dbt_project.yml", "packages.yml", "dependencies.yml", "package-lock.yml"))
-    if profiles is not None:
-        yield profiles / "profiles.yml"
-    import yaml
-
-    content = yaml.safe_load((project / "dbt_project.yml").read_text(encoding="utf-8")) or {}
-    for key, default in _PATHS.items():
-        for folder in content.get(key, default):
-            yield project / folder
-            yield from (project / folder).rglob("*")
 
 
 def _read(file: Path) -> dict[str, Any]:

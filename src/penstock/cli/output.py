@@ -40,6 +40,15 @@ STATE_STYLES = {
     "failed": "red",
     "quarantined": "bold red",
 }
+VERDICT_STYLES = {
+    "NEW": "green",
+    "NO-OP": "dim",
+    "HOT": "green",
+    "RESTART": "cyan",
+    "REBUILD": "yellow",
+    "REFUSED": "bold red",
+    "ORPHAN": "magenta",
+}
 
 
 class Mode(str, Enum):
@@ -55,6 +64,14 @@ class TableMode(str, Enum):
     TEXT = "text"
     JSON = "json"
     CSV = "csv"
+
+
+class PlanMode(str, Enum):
+    """What `--output` of `plan` takes."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
 
 
 def _console(*, stderr: bool) -> Console:
@@ -161,6 +178,10 @@ def state_text(state: str) -> Text:
     return Text(state, style=STATE_STYLES.get(state, ""))
 
 
+def verdict_text(verdict: str) -> Text:
+    return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
+
+
 def ago(at: float | None, now: float) -> str:
     """`3 s ago`; `-` for never."""
     return "-" if at is None else f"{span(max(now - at, 0))} ago"
@@ -181,6 +202,15 @@ def span(seconds: float) -> str:
 
 def rate(value: float) -> str:
     return "0" if value == 0 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def size(count: int | None) -> str:
+    """`512 B`, `1.4 MiB`; `-` for nothing."""
+    if not count:
+        return "-"
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    step = min((count.bit_length() - 1) // 10, len(units) - 1)
+    return f"{count} B" if step == 0 else f"{count / (1 << (10 * step)):.1f} {units[step]}"
 
 
 def lag(rows: int | None, seconds: float | None) -> str:
@@ -250,8 +280,14 @@ def to_json(value: Any) -> str:
 
 def write_csv(ui: Ui, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """RFC 4180 with a header; null is the empty field."""
+    write_csv_rows(ui, columns, rows)
+
+
+def write_csv_rows(ui: Ui, columns: Sequence[str] | None, rows: Sequence[Sequence[Any]]) -> None:
+    """The same in parts: the first has the columns."""
     out = csv.writer(ui.out.file, lineterminator="\n")
-    out.writerow(columns)
+    if columns is not None:
+        out.writerow(columns)
     out.writerows([["" if value is None else cell(value) for value in row] for row in rows])
 
 

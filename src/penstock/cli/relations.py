@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.compiler.spec import StreamSpec
 
 SOURCE = "source stream"
+SOURCE_TABLE = "source table"
 TABLE = "dynamic table"
 NOT_DEPLOYED = "not deployed"
 Entry = Mapping[str, Any]  # of the manifest
@@ -40,6 +41,11 @@ class Deployed:
     @property
     def inputs(self) -> tuple[str, ...]:
         return tuple(item.relation for item in self.spec.inputs) if self.spec else ()
+
+    @property
+    def kind(self) -> str:
+        """What it writes."""
+        return SOURCE_TABLE if self.spec is not None and self.spec.is_source_table else TABLE
 
 
 def deployed(session: Session) -> list[Deployed]:
@@ -88,8 +94,9 @@ def upstream(entry: Entry, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def readers(relation: str, streams: Iterable[Deployed]) -> list[Deployed]:
-    """The streams that read a source or a table."""
-    return [each for each in streams if relation.lower() in (name.lower() for name in each.inputs)]
+    """The streams that read a source or a table; the query behind a source table reads its topic."""
+    others = [each for each in streams if each.name.lower() != relation.lower()]
+    return [each for each in others if relation.lower() in (name.lower() for name in each.inputs)]
 
 
 def pick(name: str, known: Sequence[str]) -> str:

@@ -13,13 +13,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from penstock.cli.output import Mode, TableMode, Ui
+from penstock.cli.output import Mode, Ui
 from penstock.errors import ExitCode
 from penstock.errors.catalogue import NOT_A_PROJECT
 from penstock.paths import ProjectPaths
@@ -157,7 +158,7 @@ def command(
     codes: Sequence[int] = (0, 1, 2),
     project: bool = True,
     profile: bool = False,
-    table: bool = False,
+    modes: type[Enum] = Mode,
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Register a command; the function may return an exit code."""
     common: dict[str, tuple[Any, Any]] = {}
@@ -166,12 +167,11 @@ def command(
     if profile:
         common["profiles_dir"] = (ProfilesDir, None)
         common["target"] = (Target, None)
-    mode = TableMode if table else Mode
     common["output"] = (
         Annotated[
-            mode, typer.Option("--output", "-o", metavar="|".join(m.value for m in mode), help="Form of the result.")
+            modes, typer.Option("--output", "-o", metavar="|".join(m.value for m in modes), help="Form of the result.")
         ],
-        mode.TEXT,
+        modes("text"),
     )
     common["debug"] = (Debug, False)
     common["quiet"] = (Quiet, False)

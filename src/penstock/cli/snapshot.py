@@ -10,19 +10,46 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock import processes
 from penstock.cli.session import Session
+from penstock.paths import beside
 
 if TYPE_CHECKING:
-    from penstock.store import Actual, Desired, Progress, Store
+    from penstock.store import Actual, Desired, Progress, Rebuild, RecordCounts, Store
 
 WINDOW = 10.0  # seconds
 LAG_IS_OLD = 30.0  # seconds: the supervisor measures every second, and writes at least every five
 _BATCHES = 300  # enough for ten seconds of the shortest batches
+
+
+_NO_REGISTRY: dict[str, Any] = {"state": "none", "embedded": False, "address": None, "pid": None}
+
+
+@dataclass(frozen=True)
+class SourceCounts:
+    """How good the records of a source were that a stream read, since its checkpoint began."""
+
+    source: str
+    records: int
+    empty: int
+    bad: int
+    partly_bad: int
+    last_at: float | None  # when the last was read that was bad or partly bad
+
+
+@dataclass(frozen=True)
+class ExpectationView:
+    """How many rows did not hold an expectation of a stream."""
+
+    name: str
+    expect: str
+    on_violation: str
+    violations: int
+    last_at: float | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +77,10 @@ class StreamView:
     error_code: str | None
     error: str | None
     checkpoint: str
+    records: tuple[SourceCounts, ...] = ()
+    expectations: tuple[ExpectationView, ...] = ()
+    rebuild: dict[str, Any] | None = None  # a new generation beside this one: how far it is, or what it failed of
+    state_bytes: int | None = None  # of the newest batch; None for a stream that has none
 
     @property
     def healthy(self) -> bool:
@@ -65,6 +96,7 @@ class Snapshot:
     engine: dict[str, Any]
     broker: dict[str, Any]
     streams: tuple[StreamView, ...]
+    schema_registry: dict[str, Any] = field(default_factory=lambda: dict(_NO_REGISTRY))
 
     @property
     def engine_side_up(self) -> bool:
@@ -72,11 +104,15 @@ class Snapshot:
 
     @property
     def anything_up(self) -> bool:
-        return self.engine_side_up or self.embedded_broker_up
+        return self.engine_side_up or self.embedded_broker_up or self.embedded_registry_up
 
     @property
     def embedded_broker_up(self) -> bool:
         return bool(self.broker["embedded"]) and self.broker["state"] == "up"
+
+    @property
+    def embedded_registry_up(self) -> bool:
+        return bool(self.schema_registry["embedded"]) and self.schema_registry["state"] == "up"
 
     @property
     def healthy(self) -> bool:
@@ -88,6 +124,7 @@ class Snapshot:
             "supervisor": self.supervisor,
             "engine": self.engine,
             "broker": self.broker,
+            "schema_registry": self.schema_registry,
             "streams": [asdict(stream) for stream in self.streams],
         }
 
@@ -102,7 +139,15 @@ def rates(batches: Sequence[Progress], now: float, since: float | None = None) -
     )
 
 
-def stream_view(desired: Desired, actual: Actual, batches: Sequence[Progress], now: float) -> StreamView:
+def stream_view(
+    desired: Desired,
+    actual: Actual,
+    batches: Sequence[Progress],
+    now: float,
+    counts: Mapping[str, RecordCounts] | None = None,
+    rebuild: dict[str, Any] | None = None,
+    violations: Mapping[str, tuple[int, float | None]] | None = None,
+) -> StreamView:
     rows_in, rows_out = rates(batches, now, actual.started_at)
     known = actual.lag_at is not None and now - actual.lag_at < LAG_IS_OLD
     return StreamView(
@@ -127,6 +172,18 @@ def stream_view(desired: Desired, actual: Actual, batches: Sequence[Progress], n
         error_code=actual.error_code,
         error=actual.error,
         checkpoint=desired.checkpoint_id,
+        records=tuple(SourceCounts(source, **asdict(read)) for source, read in sorted((counts or {}).items())),
+        expectations=_expectations(desired, violations or {}),
+        rebuild=rebuild,
+        state_bytes=next((batch.state_bytes for batch in batches), 0) or None,
+    )
+
+
+def _expectations(desired: Desired, violations: Mapping[str, tuple[int, float | None]]) -> tuple[ExpectationView, ...]:
+    declared = json.loads(desired.spec_json).get("expectations") or ()
+    return tuple(
+        ExpectationView(each["name"], each["expect"], each["on_violation"], *violations.get(each["name"], (0, None)))
+        for each in declared
     )
 
 
@@ -134,22 +191,44 @@ def take(session: Session, store: Store | None = None) -> Snapshot:
     """Look at the project now."""
     now = time.time()
     engine = _engine(session)
-    broker = _broker(session)
+    broker, registry = _broker(session), _registry(session)
     if store is not None:
-        return Snapshot(now, _supervisor(store, now), engine, broker, _streams(store, now))
+        return Snapshot(now, _supervisor(store, now), engine, broker, _streams(store, now), registry)
     if not session.has_store():
-        return Snapshot(now, {"state": "down", "holder": None}, engine, broker, ())
+        return Snapshot(now, {"state": "down", "holder": None}, engine, broker, (), registry)
     with session.store() as opened:
-        return Snapshot(now, _supervisor(opened, now), engine, broker, _streams(opened, now))
+        return Snapshot(now, _supervisor(opened, now), engine, broker, _streams(opened, now), registry)
 
 
 def _streams(store: Store, now: float) -> tuple[StreamView, ...]:
-    actual = store.all_actual()
+    actual, counts, rebuilds = store.all_actual(hidden=True), store.record_counts(), store.rebuilds()
+    violations = store.violations()
     found = []
     for desired in store.all_desired():
         known = actual.get(desired.stream) or store.actual(desired.stream)
-        found.append(stream_view(desired, known, store.progress(desired.stream, _BATCHES), now))
+        batches, read = store.progress(desired.stream, _BATCHES), counts.get(desired.stream)
+        rebuild = rebuilds.get(desired.stream)
+        told = rebuild_view(rebuild, actual.get(beside(desired.stream))) if rebuild else None
+        found.append(stream_view(desired, known, batches, now, read, told, violations.get(desired.stream)))
     return tuple(found)
+
+
+def rebuild_view(rebuild: Rebuild, new: Actual | None) -> dict[str, Any] | None:
+    """What is told of a rebuild; nothing of one that has taken over or was given up by a person."""
+    from penstock.control.rebuilds import progress
+
+    if rebuild.phase.value in ("taken over", "ending") and rebuild.error is None:
+        return None
+    part = progress(new) if new is not None else None
+    trying = new is not None and rebuild.error is None
+    return {
+        "generation": rebuild.generation,
+        "phase": "failed" if rebuild.error is not None else rebuild.phase.value,
+        "progress": part if rebuild.error is None else None,
+        "started_at": rebuild.started_at,
+        "error_code": new.error_code if new is not None and trying else rebuild.error_code,
+        "error": new.error if new is not None and trying else rebuild.error,
+    }
 
 
 def _supervisor(store: Store, now: float) -> dict[str, Any]:
@@ -184,3 +263,18 @@ def _broker(session: Session) -> dict[str, Any]:
     if address:
         return {"state": "external", "embedded": False, "address": address, "pid": None}
     return {"state": "down", "embedded": True, "address": None, "pid": None}
+
+
+def _registry(session: Session) -> dict[str, Any]:
+    """The embedded schema registry by its own file, or the profile's."""
+    try:
+        known = json.loads((session.paths.registry / "registry.json").read_text(encoding="utf-8"))
+        if processes.alive(known["pid"], known["started_at"]):
+            return {"state": "up", "embedded": True, "address": known["url"], "pid": known["pid"]}
+    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+        pass  # none was started here, or it is only just being started
+    saved = session.saved().get("schema_registry") or {}
+    if saved.get("embedded"):
+        return {"state": "down", "embedded": True, "address": None, "pid": None}
+    address = (saved.get("options") or {}).get("url")
+    return {"state": "external", "embedded": False, "address": address, "pid": None} if address else dict(_NO_REGISTRY)

@@ -5,13 +5,22 @@ Every YAML block with `sources:` is a whole source file; a test reads each of th
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from pydantic import BaseModel
 
+from penstock.cli.schema_page import SCHEMAS
 from penstock.kafka.security import NAMES
 from penstock.project.formats import FORMATS
-from penstock.project.settings import ColumnSettings, SecuritySettings, StreamSettings, WatermarkSettings
+from penstock.project.settings import (
+    ColumnSettings,
+    RegistrySettings,
+    SecuritySettings,
+    StreamSettings,
+    WatermarkSettings,
+    names_of,
+)
 from penstock.project.start import StartAt
 
 _INTRO = """\
@@ -49,10 +58,11 @@ Where a column comes from stands below its own `config.meta.stream`:
 _ORIGINS = {
     "(nothing)": "The field of the column's name, in a format that has fields; else the whole value.",
     "`value.path.to.field`": "A field of the value; `key.path.to.field` of the key.",
-    "`key`, `value`": "The whole key or value, cast from its text; `binary` takes the bytes.",
+    "`key`, `value`": "The whole key or value, cast from its text, or as its schema says; `binary` takes the bytes.",
     "`header(name)`": "The last header of that name.",
     "`headers`": "All headers: `map<string, string>`, `map<string, binary>` or an array of `struct<key, value>`.",
     "`topic`, `partition`, `offset`, `timestamp`": "The record's own: `string`, `int`, `bigint`, `timestamp`.",
+    "`record`": "The full name of the value's type, in a format with a schema.",
 }
 _COMPUTED = """\
 A computed column has `expr`: one Spark SQL expression over the other columns of its source, computed or not, in any
@@ -95,6 +105,9 @@ sources:
       - name: by_time
         config: {meta: {stream: {topic: logs, start: {timestamp: "2026-01-01T00:00:00Z"}}}}
         columns: [{name: line, data_type: string}]
+      - name: with_history
+        config: {meta: {stream: {topic: logs, start: {from: "2025-01-01T00:00:00Z", backfill: batch}}}}
+        columns: [{name: line, data_type: string}]
       - name: by_offset
         config: {meta: {stream: {topic: logs, partitions: [0, 2], start: {offsets: {0: 42, 2: latest}}}}}
         columns: [{name: line, data_type: string}]
@@ -107,6 +120,11 @@ sources:
 
 Offsets are given for each partition that is read. A time after the last message of a partition means its end. A pattern
 takes up topics that appear later, from their beginning.
+
+With `backfill: batch` a stream that begins loads the history first: batches ten times as large as the model's
+`max_batch_rows`, committed by Spark's writer. When it has read what the topic held, it goes on with the model's own
+settings, on the same checkpoint and at the next offset: no message is left out between the two, and none is read twice.
+A stop, or an engine that dies, in the middle of the history changes nothing of that.
 """
 _SECURITY = """\
 The same keys work in a source, in a source's defaults, and below `kafka:` in the profile, for all sources that have no
@@ -175,6 +193,82 @@ sources:
 `penstock list sources` shows every source; `penstock describe shop.clicks` one of them: offsets, retention, latest
 message, rows per second, and the streams that read it.
 """
+_TABLES = """\
+With `kind: table` a source is not the stream of its messages but the latest row of each key, kept up to date by a query
+of its own:
+
+```yaml
+sources:
+  - name: shop
+    tables:
+      - name: users
+        config:
+          meta:
+            stream:
+              kind: table
+              topic: users
+              primary_key: [id]
+        columns:
+          - {name: id, data_type: int, config: {meta: {stream: {from: key}}}}
+          - {name: name, data_type: string}
+          - {name: city, data_type: string}
+```
+
+`penstock run` deploys source tables, and `dbt run` those that its models read, before the models: a new one is filled
+with what its topic holds first. From then on it is a table to read, by key or whole, in `penstock query`, `dbt show`,
+data tests and any Spark client:
+
+```
+penstock query "select name, city from shop.users where id = 42"
+```
+
+A model that reads it together with a stream joins each of the stream's batches with the rows that the table has then.
+
+- A message replaces the row of its key. One without a value (a tombstone) deletes it; one that cannot be read, or whose
+  key has a null in it, changes nothing.
+- The columns of the primary key come from the message's key (PEN-1243), because a tombstone has nothing else.
+- Messages count in the order of their partition. A key belongs in one partition, as every producer sees to by itself.
+  When it is found in two (the topic was given more partitions), the message with the later timestamp counts.
+- The query goes on from its own checkpoint. `penstock status` shows it like every other; it has its own lag, restarts
+  and job in `target/penstock/`.
+- Running again changes nothing when nothing has changed. A change of how messages are read needs `--full-refresh`
+  (PEN-3005), which reads the topic again from its start; streams that read the table start again, and the run names
+  them.
+
+Sources and source tables are **read-only**: what they hold is what the topic holds. INSERT, UPDATE, DELETE, MERGE,
+TRUNCATE, a seed, a snapshot or a model of the same name are refused (PEN-3020), by Spark itself in any other client.
+The query behind a source table is not stopped by itself (PEN-3022): `penstock drop shop.users` drops the table with it,
+when nothing reads it any more (PEN-3023). The topic is never deleted: the project does not own it (PEN-3021).
+"""
+_QUERY = """\
+Every source is a view of the catalog under its own name, for `penstock query`, `dbt show`, data tests, notebooks and
+any other Spark Connect client: the declared columns, then `_partition`, `_offset` and `_timestamp` of each message
+(unless the source has columns of these names). It shows the whole topic, wherever streams start in it. An empty or
+unreadable message is a row of nulls; a dynamic table has no row for it.
+
+```
+penstock query "select item_id, _offset from shop.clicks limit 10 offset 5"
+dbt show --inline "select * from {{ source('shop', 'clicks') }}" --limit 10
+```
+
+A limit reads from the topic what it needs and no more (of Protobuf, up to 10,000 messages a partition). Any dbt
+command that reaches the engine brings the views up to date; an unchanged source costs nothing. A schema that is new in
+the registry is known to the view within a minute. `penstock run --prune` drops the views of sources that are gone. The
+catalog holds no address and no secret.
+
+`penstock query --follow` shows rows as they come, until Ctrl-C or, with `limit n`, after n rows:
+
+```
+penstock query --follow "select item_id, _offset from shop.clicks where event_type = 'cart'"
+penstock query --follow --output json "select item_id, count(*) as clicks from shop.clicks group by item_id"
+penstock query --follow --from-beginning "select * from clicks_clean"
+```
+
+Over sources and append-only dynamic tables it is a stream, with the rules of a dynamic table's SQL: an aggregate counts
+from the start of the query (or, with `--from-beginning`, of the topic) and shows a group again whenever it changes.
+Over tables that replace rows, the query is run again at each new version, and rows that were not in the result before
+are shown; up to 100,000 rows are compared.
+"""
 _EDITOR = """\
 `penstock schema` prints a JSON Schema of source files, made from the same models as this page. With the YAML extension
 of VS Code, settings are completed and checked while you type:
@@ -196,19 +290,31 @@ penstock schema > .vscode/penstock-sources.json
 
 
 def sources_page(note: str) -> str:
-    lines = [note, "# Sources", "", _INTRO, "## Settings", "", *_table(StreamSettings, leave_out=NAMES), ""]
+    lines = [
+        note,
+        "# Sources",
+        "",
+        _INTRO,
+        "## Settings",
+        "",
+        *_table(StreamSettings, leave_out=(*NAMES, *names_of(RegistrySettings))),
+        "",
+    ]
     lines += ["### watermark", "", *_table(WatermarkSettings), ""]
     lines += ["## Formats", "", "Keys and values have a format each: `key: {format: …}`, `value: {format: …}`.", ""]
     for name, settings in FORMATS.items():
-        lines += [f"### {name}", "", str(settings.__doc__), ""]
+        lines += [f"### {name}", "", inspect.cleandoc(str(settings.__doc__)), ""]
         if len(settings.model_fields) > 1:
             lines += [*_table(settings, leave_out=("format",)), ""]
     lines += ["## Columns", "", _COLUMNS, *_table(ColumnSettings), "", "| `from` | |", "|---|---|"]
     lines += [f"| {origin} | {about} |" for origin, about in _ORIGINS.items()]
-    lines += ["", "### Computed columns", "", _COMPUTED, "## Start, partitions, patterns", "", _START]
+    lines += ["", "### Computed columns", "", _COMPUTED, "## Schemas", "", SCHEMAS, *_table(RegistrySettings), ""]
+    lines += ["## Start, partitions, patterns", "", _START]
     lines += ["`start` is `earliest`, `latest`, or a mapping with one of:", "", *_table(StartAt), ""]
     lines += ["## Credentials and encryption", "", _SECURITY, *_table(SecuritySettings), ""]
+    lines += ["## Source tables", "", _TABLES]
     lines += ["## Freshness", "", _FRESHNESS]
+    lines += ["## Reading a source directly", "", _QUERY]
     lines += ["## In the editor", "", _EDITOR]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -4,6 +4,7 @@ Rules
 - What is wanted is written for all streams first; then the supervisor is waited for, stream by stream.
 - Without a supervisor, or with --timeout 0, nothing is waited for: the wish is kept and takes effect with `up`.
 - A stream may be named without its schema when only one has that name.
+- The query behind a source table is not stopped: it goes with its table, by `drop`. `stop --all` leaves it running.
 - One stream that fails does not keep the others from being started.
 """
 
@@ -18,7 +19,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.session import Session, command
 from penstock.errors import PenstockError, did_you_mean
-from penstock.errors.catalogue import ENGINE_DOWN, STREAM_UNKNOWN, USAGE
+from penstock.errors.catalogue import ENGINE_DOWN, STREAM_UNKNOWN, TOPIC_NOT_OWNED, USAGE
 
 if TYPE_CHECKING:
     from penstock.store import Store
@@ -67,6 +68,8 @@ def _apply(session: Session, names: list[str] | None, everything: bool, verb: st
     problems: dict[str, PenstockError] = {}
     with session.store() as store:
         streams = resolve(store, names or [], everything=everything)
+        if verb == "stop":
+            streams = _stoppable(session, store, streams, everything=everything)
         waiting = timeout > 0 and store.live_lease("supervisor") is not None
         for stream in streams:
             store.set_wanted(stream, wanted)
@@ -81,6 +84,16 @@ def _apply(session: Session, names: list[str] | None, everything: bool, verb: st
             session.ui.note("No supervisor is running: this takes effect with 'penstock up'.")
         _report(session, store, streams, problems)
     return int(next(iter(problems.values())).kind.exit_code) if problems else 0
+
+
+def _stoppable(session: Session, store: Store, streams: list[str], *, everything: bool) -> list[str]:
+    from penstock.control.source_tables import stoppable
+
+    found = stoppable(store, streams, everything=everything)
+    kept = [stream for stream in streams if stream not in found]
+    if kept:
+        session.ui.note(f"Left running, because source tables are dropped, not stopped: {', '.join(kept)}.")
+    return found
 
 
 def _report(session: Session, store: Store, streams: Sequence[str], problems: dict[str, PenstockError]) -> None:
@@ -126,22 +139,36 @@ def restart(session: Session, streams: Names = None, everything: All = False, ti
 @command(
     app,
     "drop",
-    examples=["penstock drop clicks_clean", "penstock drop analytics.clicks_clean --yes"],
+    examples=[
+        "penstock drop clicks_clean",
+        "penstock drop analytics.clicks_clean --yes",
+        "penstock drop shop.users --yes",
+    ],
     codes=(0, 1, 2, 4, 5),
 )
 def drop(
     session: Session,
     stream: Annotated[str, typer.Argument(help="The stream, with or without its schema.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    delete_topic: Annotated[
+        bool, typer.Option("--delete-topic", help="Refused: a topic is not the project's.")
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the engine.", min=1)] = 60,
 ) -> None:
-    """Stop a stream and delete its table, checkpoint and state. Asks first on a terminal; needs --yes elsewhere."""
+    """Stop a stream and delete its table, checkpoint and state. Asks first on a terminal; needs --yes elsewhere.
+
+    A source table is dropped like a dynamic table, once nothing reads it any more; its topic stays as it is.
+    """
+    from penstock.control.source_tables import refuse_drop
     from penstock.control.streams import drop_stream
     from penstock.engine.process import read_endpoint
 
     ui = session.ui
+    if delete_topic:
+        _refuse_topic(session, stream)
     with session.store() as store:
         (name,) = resolve(store, [stream])
+        refuse_drop(store, name)
         if not yes:
             if not sys.stdin.isatty():
                 raise USAGE.error(f"Dropping {name} deletes its table.", hint="Add --yes.")
@@ -154,3 +181,16 @@ def drop(
         ui.data({"dropped": name})
     else:
         ui.say(f"Dropped {name}.")
+
+
+def _refuse_topic(session: Session, name: str) -> None:
+    """PEN-3021: what produces to a topic owns it, and that is never this project."""
+    from penstock.cli.manifest import current_manifest
+    from penstock.cli.relations import dynamic_tables, pick, stream_sources
+
+    manifest = current_manifest(session)
+    sources = stream_sources(manifest)
+    found = pick(name, sorted({*sources, *dynamic_tables(manifest)}))
+    if found not in sources:
+        raise USAGE.error(f"{found} is a dynamic table and has no topic.", hint="Leave out --delete-topic.")
+    raise TOPIC_NOT_OWNED.error(f"The topic of source {found} is not deleted: the project does not own it.")

@@ -1,8 +1,10 @@
 """From dbt's manifest to StreamSpecs and the files below target/penstock/.
 
 Rules
-- A streaming input is a source with stream settings or an append-only dynamic table; tables, views, seeds and snapshots
-  are read as they stand. Ephemeral models are inlined by dbt, so their inputs count as the model's own.
+- A streaming input is a source stream or a dynamic table; source tables, other tables, views, seeds and snapshots are
+  read as they stand. Ephemeral models are inlined by dbt, so their inputs count as the model's own.
+- With `refresh_mode: auto` a query that a stream cannot keep is refreshed in full, for the reason that the analysis
+  gives; with `incremental` that reason is the error.
 - The compiled SQL is the caller's or the manifest's. Of an upstream dynamic table that dbt has not compiled yet only
   the shape is needed, and its raw SQL with the Jinja taken out has the same one.
 - Nothing here reads a clock, a network or an environment; files are read for positions alone.
@@ -10,41 +12,65 @@ Rules
 
 from __future__ import annotations
 
-import re
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sqlglot import exp
 
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
+from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
-from penstock.compiler.shape import Shape, analyse
+from penstock.compiler.publish import published, read_table
+from penstock.compiler.shape import Shape, Source, analyse
 from penstock.compiler.spec import (
     Column,
+    Follow,
     FromOffsets,
     FromTimestamp,
     Input,
     KafkaInput,
+    MessageType,
+    OnBadRecord,
+    Origin,
     Output,
     OutputMode,
+    Schema,
     StreamSpec,
     TableInput,
     TableStreamInput,
     Trigger,
     Watermark,
 )
+from penstock.compiler.split import VIEW, split
+from penstock.compiler.sqltext import plain_name
 from penstock.compiler.statement import Statement, parse, relations, rewrite
 from penstock.errors import Location, PenstockError
-from penstock.errors.catalogue import DBT_FAILED, MODEL_NO_STREAM, MODEL_UPDATING_INPUT, SOURCE_NOT_STREAM
+from penstock.errors.catalogue import (
+    DBT_FAILED,
+    MODEL_KEYS,
+    MODEL_NO_STREAM,
+    MODEL_NOT_INCREMENTAL,
+    MODEL_SETTING,
+    MODEL_UPDATING_INPUT,
+    SOURCE_NOT_STREAM,
+    SOURCE_READ_ONLY,
+)
 from penstock.paths import safe_name
+from penstock.project.live import is_live_test, read_live_test
 from penstock.project.model import DynamicTable, is_dynamic_table, read_model
-from penstock.project.source import is_stream, read_source, relation_of
+from penstock.project.schemas import PartSchema
+from penstock.project.source import is_source_table, is_stream, read_source, relation_of
 from penstock.project.start import StartAt
 from penstock.project.watermark import WatermarkSetting
 
 Manifest = Mapping[str, Any]
+
+# Why a query is refreshed in full; anything else that is wrong with a model is wrong in either mode.
+_NOT_INCREMENTAL = (MODEL_NOT_INCREMENTAL, MODEL_UPDATING_INPUT, MODEL_KEYS, MODEL_NO_STREAM)
 
 
 def compile_model(
@@ -60,6 +86,28 @@ def compile_project(manifest: Manifest, *, project_dir: Path | str) -> list[Stre
     return [compiler.model(unique_id) for unique_id in _upstream_first(manifest)]
 
 
+def refuse_source(name: str, sources: Manifest, at: Location | None = None) -> None:
+    """PEN-3020 when a relation that is about to be written is a source (dbt's id -> entry of the manifest)."""
+    for entry in sources.values():
+        if is_stream(entry) and relation_of(entry).lower() == name.lower():
+            raise SOURCE_READ_ONLY.error(
+                f"{relation_of(entry)} is a source: insertion into source stream/table is not allowed.", at=at
+            )
+
+
+def compile_source(source: Mapping[str, Any], *, project_dir: Path | str) -> KafkaInput:
+    """A source of the manifest on its own, as a stream would read it; raises the first thing that is wrong with it."""
+    return kafka_input(source, view_name(relation_of(source), set()), Path(project_dir))
+
+
+def sources_of(manifest: Manifest, unique_id: str) -> list[Mapping[str, Any]]:
+    """The nodes that a model's SQL reads, ephemeral models seen through; of a source, itself."""
+    compiler = _Compiler(manifest, Path())
+    if unique_id in compiler.sources:
+        return [compiler.sources[unique_id]]
+    return list(compiler.upstream(compiler.nodes[unique_id]))
+
+
 def write_target(spec: StreamSpec, target_dir: Path | str) -> Path:
     """Write spec.json and job.py below target/penstock/<stream>/ and return that directory."""
     directory = Path(target_dir) / "penstock" / safe_name(spec.name)
@@ -73,11 +121,15 @@ class _Compiler:
     def __init__(self, manifest: Manifest, project: Path) -> None:
         self.nodes: Mapping[str, Mapping[str, Any]] = manifest.get("nodes") or {}
         self.sources: Mapping[str, Mapping[str, Any]] = manifest.get("sources") or {}
+        self.functions: Mapping[str, Mapping[str, Any]] = manifest.get("functions") or {}
         self.project = project
+        self._shapes: dict[str, Shape] = {}
 
     def model(self, unique_id: str, compiled_sql: str | None = None) -> StreamSpec:
         node = self.nodes[unique_id]
-        table = read_model(node, self.project)
+        live = is_live_test(node)
+        table = read_live_test(node) if live else read_model(node, self.project)
+        refuse_source(table.name, self.sources, Location(table.path))
         compiled = compiled_sql if compiled_sql is not None else node.get("compiled_code")
         if not compiled:
             raise DBT_FAILED.error(
@@ -86,35 +138,68 @@ class _Compiler:
         compiled, lines = _trimmed(str(compiled), line_map(table.raw_code, str(compiled)))
         statement = parse(compiled, table.path, lines)
         inputs = tuple(self._inputs(node, table, statement))
+        if not inputs:
+            raise MODEL_NO_STREAM.error(f"{table.name} reads nothing that changes.", at=Location(table.path))
         streams = [each for each in inputs if not isinstance(each, TableInput)]
-        if not streams:
-            raise MODEL_NO_STREAM.error(f"{table.name} reads no stream.", at=Location(table.path))
-        shape = self._shape(statement, streams, table)
+        shape, reason = self._choice(statement, {each.relation.lower(): _source(each) for each in streams}, table)
+        sql, follow = _following(rewrite(statement, {each.relation.lower(): each.view for each in streams}), shape,
+                                 statement, streams)  # fmt: skip
         return StreamSpec(
             name=table.name,
             unique_id=unique_id,
+            origin=Origin.LIVE_TEST if live else Origin.MODEL,
             path=table.path,
-            sql=rewrite(statement, {each.relation.lower(): each.view for each in streams}),
+            sql=sql,
+            follow=follow,
             stateful=shape.stateful,
             inputs=inputs,
-            output=Output(relation=table.name, mode=shape.mode, keys=shape.keys),
+            output=Output(
+                relation=table.name,
+                mode=shape.mode,
+                keys=shape.keys,
+                contract=table.contract,
+                checks=table.checks,
+                on_schema_change=table.on_schema_change,
+            ),
+            functions=self._functions(node),
+            deduplicate_by=table.deduplicate_by,
+            publish=published(table, shape, reason, inputs),
+            # Full refresh knows no final rows: a query that is refused as a stream is refused.
+            refresh_mode="incremental" if table.emit == "final" else table.refresh_mode,
+            reason=reason,
+            warnings=(*shape.warnings, *(_costs(streams) if reason else ())),
             line_map=lines,
             **_settings(table),
         )
 
-    def _shape(self, statement: Statement, streams: list[KafkaInput | TableStreamInput], table: DynamicTable) -> Shape:
-        columns = {
-            each.relation.lower(): tuple(column.name for column in each.columns)
-            if isinstance(each, KafkaInput)
-            else None
-            for each in streams
-        }
-        return analyse(statement, columns, table.unique_key)
+    def _choice(
+        self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable
+    ) -> tuple[Shape, str | None]:
+        """How the table is kept: incrementally, or in full and why."""
+        full = Shape(OutputMode.REPLACE, (), stateful=False)
+        if table.refresh_mode == "full":
+            if table.emit == "final":
+                raise MODEL_SETTING.error("'emit: final' is not for 'refresh_mode: full'.", at=Location(table.path))
+            return full, "refresh_mode is full."
+        try:
+            if not streams:
+                raise MODEL_NO_STREAM.error(f"{table.name} reads tables alone.", at=Location(table.path))
+            shape = analyse(statement, streams, table.unique_key, emit=table.emit, deduplicate_by=table.deduplicate_by)
+            if shape.aggregate is not None and split(statement.sql, statement.tree, shape.aggregate) is None:
+                raise MODEL_NOT_INCREMENTAL.error(
+                    "a filter above an aggregate in a WITH of its own cannot be kept up to date by a stream.",
+                    at=statement.at(shape.aggregate), hint="Move the WITH to the beginning of the query.",
+                )  # fmt: skip
+        except PenstockError as problem:
+            if problem.kind not in _NOT_INCREMENTAL or table.refresh_mode == "incremental" or table.emit == "final":
+                raise
+            return full, _reason(problem)
+        return shape, None
 
     def _inputs(self, node: Mapping[str, Any], table: DynamicTable, statement: Statement) -> Iterator[Input]:
         taken = _names_in(statement)
         read = relations(statement)
-        for upstream in self._upstream(node):
+        for upstream in self.upstream(node):
             relation = relation_of(upstream)
             if relation.lower() not in read:
                 continue  # named in a comment or an unused branch
@@ -124,18 +209,34 @@ class _Compiler:
                     raise SOURCE_NOT_STREAM.error(
                         f"{table.name} reads source {relation}, which has no stream settings.", at=here
                     )
-                yield self._kafka(upstream, _view(relation, taken))
+                if is_source_table(upstream):
+                    yield TableInput(relation=relation)
+                else:
+                    yield kafka_input(upstream, view_name(relation, taken), self.project, table.on_bad_record)
             elif is_dynamic_table(upstream):
-                if self.mode_of(upstream) is OutputMode.UPSERT:
-                    raise MODEL_UPDATING_INPUT.error(
-                        f"{table.name} streams from {relation}, which replaces its rows.", at=here
-                    )
-                watermark = read_model(upstream, self.project).watermark
-                yield TableStreamInput(view=_view(relation, taken), relation=relation, watermark=_watermark(watermark))
+                above = read_table(read_model(upstream, self.project), here)
+                yield TableStreamInput(
+                    view=view_name(relation, taken),
+                    relation=relation,
+                    watermark=_watermark(above.watermark),
+                    **self._rows_of(upstream),
+                )
             else:
                 yield TableInput(relation=relation)
 
-    def _upstream(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def _functions(self, node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+        """The project's functions that a model calls; Spark puts their bodies into the query when it starts."""
+        called = [self.functions[each] for each in (node.get("depends_on") or {}).get("nodes") or ()
+                  if each in self.functions]  # fmt: skip
+        parts = ("raw_code", "arguments", "returns")
+        return tuple(sorted(
+            (f"{each['schema']}.{each['alias']}", hashlib.sha256(
+                json.dumps([each.get(part) for part in parts], sort_keys=True, default=str).encode()
+            ).hexdigest()[:16])
+            for each in called
+        ))  # fmt: skip
+
+    def upstream(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """The nodes that the compiled SQL reads, in the order of their ids, each once."""
         found: dict[str, Mapping[str, Any]] = {}
         pending = list((node.get("depends_on") or {}).get("nodes") or ())
@@ -151,52 +252,140 @@ class _Compiler:
         for unique_id in sorted(found):
             yield found[unique_id]
 
-    def mode_of(self, node: Mapping[str, Any]) -> OutputMode:
-        """Whether a dynamic table appends or replaces rows."""
+    def shape_of(self, node: Mapping[str, Any]) -> Shape:
+        """How a dynamic table's rows change."""
+        unique_id = str(node["unique_id"])
+        if unique_id not in self._shapes:
+            self._shapes[unique_id] = self._shape_of(node)
+        return self._shapes[unique_id]
+
+    def _rows_of(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        shape = self.shape_of(node)
+        return {"rows": shape.mode.value, "keys": shape.keys if shape.mode is OutputMode.UPSERT else ()}
+
+    def _shape_of(self, node: Mapping[str, Any]) -> Shape:
         table = read_model(node, self.project)
-        if table.unique_key is not None:
-            return OutputMode.UPSERT
-        streams = {
-            relation_of(upstream).lower(): _column_names(upstream)
-            for upstream in self._upstream(node)
-            if is_dynamic_table(upstream) or is_stream(upstream)
-        }
-        if compiled := node.get("compiled_code"):
-            return analyse(parse(str(compiled), table.path, line_map(table.raw_code, str(compiled))), streams).mode
+        streams: dict[str, Source] = {}
+        for upstream in self.upstream(node):
+            if is_dynamic_table(upstream):
+                watermark = read_model(upstream, self.project).watermark
+                streams[relation_of(upstream).lower()] = Source(
+                    None, watermark.column if watermark else None, **self._rows_of(upstream)
+                )
+            elif is_stream(upstream) and not is_source_table(upstream):
+                streams[relation_of(upstream).lower()] = self._declared(upstream)
+        compiled = str(node.get("compiled_code") or "")
+        sql = compiled or outline(node, {**self.nodes, **self.sources})
         try:
-            return analyse(parse(outline(node, {**self.nodes, **self.sources}), table.path, ()), streams).mode
+            statement = parse(sql, table.path, line_map(table.raw_code, compiled) if compiled else ())
+            return self._choice(statement, streams, table)[0]
         except PenstockError:
+            if compiled:
+                raise
             # The outline was too coarse to see the shape. Appending is the rule, and Spark itself refuses to stream
             # from a table whose rows are replaced.
-            return OutputMode.APPEND
+            return Shape(OutputMode.APPEND, (), stateful=False)
 
-    def _kafka(self, source: Mapping[str, Any], view: str) -> KafkaInput:
-        read = read_source(source, self.project)
-        return KafkaInput(
-            view=view,
-            relation=read.relation,
-            topic=read.topic,
-            topic_pattern=read.topic_pattern,
-            partitions=read.partitions,
-            bootstrap=read.bootstrap,
-            starting=_starting(read.start),
-            key_format=read.key.format,
-            value_format=read.value.format,
-            key_options=read.key.options(),
-            value_options=read.value.options(),
-            columns=tuple(
-                Column(name=each.name, type=each.type.ddl, origin=each.origin, expr=each.expr) for each in read.columns
-            ),
-            watermark=_watermark(read.watermark),
-            options=read.options,
-        )
+    def _declared(self, source: Mapping[str, Any]) -> Source:
+        try:
+            read = read_source(source, self.project)
+        except PenstockError:  # it is told where that source is read
+            return Source(tuple(source.get("columns") or ()) or None)
+        columns = tuple(column.name for column in read.columns) or None
+        return Source(columns, read.watermark.column if read.watermark else None)
+
+
+def kafka_input(source: Mapping[str, Any], view: str, project: Path, on_bad_record: str | None = None) -> KafkaInput:
+    """A source of the manifest, as the stream of its topic; `on_bad_record` goes before the source's own word."""
+    read = read_source(source, project)
+    made = KafkaInput(
+        view=view,
+        relation=read.relation,
+        topic=read.topic,
+        topic_pattern=read.topic_pattern,
+        partitions=read.partitions,
+        bootstrap=read.bootstrap,
+        starting=_starting(read.start),
+        backfill=isinstance(read.start, StartAt) and read.start.backfill is not None,
+        key_format=read.key.format,
+        value_format=read.value.format,
+        key_options=read.key.options(),
+        value_options=read.value.options(),
+        columns=tuple(
+            Column(
+                name=each.name,
+                type=each.type.ddl,
+                origin=each.origin,
+                expr=each.expr,
+                read_as=each.read_as.ddl if each.read_as is not None else None,
+            )
+            for each in read.columns
+        ),
+        watermark=_watermark(read.watermark),
+        on_bad_record=cast("OnBadRecord", on_bad_record or read.on_bad_record),
+        options=read.options,
+        registry=read.registry if read.key_schema or read.value_schema else (),
+        key_schema=_schema(read.key_schema),
+        value_schema=_schema(read.value_schema),
+    )
+    return with_own_fields(made)
+
+
+def _schema(schema: PartSchema | None) -> Schema | None:
+    if schema is None:
+        return None
+    types = tuple(MessageType(name=each.name, content=each.content) for each in schema.types)
+    return Schema(framed=schema.framed, subjects=schema.subjects, types=types)
+
+
+def _source(item: KafkaInput | TableStreamInput) -> Source:
+    columns = tuple(column.name for column in item.columns) if isinstance(item, KafkaInput) else None
+    watermark = item.watermark.column if item.watermark else None
+    if isinstance(item, TableStreamInput):
+        return Source(columns, watermark, item.rows, item.keys)
+    return Source(columns, watermark)
+
+
+def _following(
+    sql: str, shape: Shape, statement: Statement, streams: list[KafkaInput | TableStreamInput]
+) -> tuple[str, Follow | None]:
+    """The SQL of the stream and, where rows may be gone after a change, that of what follows from changed rows."""
+    if shape.changed is None:
+        return sql, None
+    if shape.aggregate is None:
+        (changed,) = (each for each in streams if isinstance(each, TableStreamInput) and each.rows == "upsert")
+        return f"select * from {changed.view}", Follow(sql=sql, view=changed.view, keys=shape.changed, whole=sql)
+    place = [id(each) for each in statement.tree.find_all(exp.Select)].index(id(shape.aggregate))
+    tree = parse(sql, statement.path, statement.lines).tree
+    cut = split(sql, tree, list(tree.find_all(exp.Select))[place])
+    assert cut is not None, "what can be cut can be cut under other names"
+    return cut.aggregate, Follow(sql=cut.rest, view=VIEW, keys=shape.changed, whole=sql)
+
+
+def _reason(problem: PenstockError) -> str:
+    """Why a query is refreshed in full, with its place and what would help."""
+    where = f" ({problem.at})" if problem.at else ""
+    hint = f" {problem.hint}" if problem.kind is MODEL_KEYS and problem.hint else ""
+    return f"{problem.message.rstrip('.')}{where}.{hint}"
+
+
+def _costs(streams: list[KafkaInput | TableStreamInput]) -> list[str]:
+    """What a full refresh over topics costs."""
+    return [
+        f"every refresh reads {each.topics} (source {each.relation}) from its beginning, and only what the topic still "
+        "keeps. Cure: a dynamic table that takes in the rows you need, and a 'ref' to it here."
+        for each in streams
+        if isinstance(each, KafkaInput)
+    ]
 
 
 def _starting(start: str | StartAt) -> str | FromTimestamp | FromOffsets:
     if isinstance(start, str):
         return start
-    if start.timestamp is not None:
-        return FromTimestamp(timestamp=start.timestamp)
+    if start.time is not None:
+        return FromTimestamp(timestamp=start.time)
+    if start.from_ is not None:
+        return "earliest"
     return FromOffsets(offsets=tuple(sorted((start.offsets or {}).items())))
 
 
@@ -206,6 +395,10 @@ def _settings(table: DynamicTable) -> dict[str, Any]:
         "buffer_limit": table.buffer_limit,
         "max_batch_rows": table.max_batch_rows,
     }
+    if table.target_lag_ms is not None:
+        # Rows wait for half of the time at most; the other half is for computing and committing them.
+        rows = table.max_batch_rows or Trigger().max_batch_rows
+        trigger |= {"time_window_ms": max(table.target_lag_ms // 2, 1), "buffer_limit": rows}
     settings: dict[str, Any] = {
         "trigger": Trigger.model_validate({key: value for key, value in trigger.items() if value is not None})
     }
@@ -213,6 +406,10 @@ def _settings(table: DynamicTable) -> dict[str, Any]:
         settings["shuffle_partitions"] = table.shuffle_partitions
     if table.small_batch_rows is not None:
         settings["small_batch_rows"] = table.small_batch_rows
+    if table.expectations:
+        settings["expectations"] = table.expectations
+    if table.maintenance is not None:
+        settings["maintenance"] = table.maintenance
     return settings
 
 
@@ -230,10 +427,9 @@ def _watermark(setting: WatermarkSetting | None) -> Watermark | None:
     return None if setting is None else Watermark(column=setting.column, delay=setting.delay)
 
 
-def _view(relation: str, taken: set[str]) -> str:
+def view_name(relation: str, taken: set[str]) -> str:
     """shop.clicks -> shop__clicks: a name in SQL and in Python that nothing else of the model has."""
-    plain = re.sub(r"[^A-Za-z0-9_]", "_", relation.replace(".", "__")).lower()
-    plain = f"_{plain}" if plain[0].isdigit() else plain
+    plain = plain_name(relation)
     view, number = plain, 1
     while view in taken:
         number += 1
@@ -246,12 +442,6 @@ def _names_in(statement: Statement) -> set[str]:
     """The plain table names and CTEs of the SQL, which a view's name must not meet."""
     ctes = {cte.alias.lower() for cte in statement.tree.find_all(exp.CTE)}
     return ctes | {table.name.lower() for table in statement.tree.find_all(exp.Table) if not table.db}
-
-
-def _column_names(node: Mapping[str, Any]) -> tuple[str, ...] | None:
-    if node.get("resource_type") != "source":
-        return None
-    return tuple(node.get("columns") or ()) or None
 
 
 def _upstream_first(manifest: Manifest) -> Iterator[str]:

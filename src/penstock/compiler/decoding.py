@@ -1,132 +1,169 @@
-"""How the columns of a Kafka record become columns of a source, as PySpark expressions.
+"""How the records of a topic become the rows of a source: Spark SQL in two steps.
 
 Rules
-- A key or value is decoded once, with a schema that holds just the fields that columns name (`compiler.formats`).
+- The first step reads the records as Spark's Kafka reader gives them (key, value, topic, partition, offset, timestamp,
+  headers), from a relation of the caller's choice: the same text serves a stream, a view over the topic and a replay.
+  It adds the decoded key and value and how good the record is (`penstock.compiler.quality`).
+- A key or value is decoded once, with a schema that holds just the fields that the wanted columns name. A format whose
+  decoding needs more than SQL finds its struct made already, as a column of the records.
+- The second step makes the columns of those records that are rows. An empty or bad record never is; whether a partly
+  bad one is, is the source's or the model's choice.
 - No field is part of another one, and a field has one type: the reading of sources sees to it.
-- A whole key or value, headers and the record's own fields are cast to the declared type.
 - Computed columns come last, each after those it uses; then all are put into the declared order.
 """
 
 from __future__ import annotations
 
-from penstock.compiler.formats import DECODERS, Decoder, Part
+from collections.abc import Collection
+
+from penstock.compiler.origins import TOMBSTONE, decoder, expression, struct_of
+from penstock.compiler.quality import BAD, GOOD, PARTLY, decoded_part, problem, quality, raising
 from penstock.compiler.spec import Column, KafkaInput
-from penstock.compiler.text import literal
+from penstock.compiler.sqltext import call, indented, listed, text
 from penstock.project.expressions import columns_of, in_order
 from penstock.project.sparktypes import quoted
 
-_HEADER = '''def header(name: str) -> Column:
-    """The value of the last header of that name."""
-    return F.try_element_at(F.filter("headers", lambda each: each["key"] == name), F.lit(-1))["value"]
-'''
-_HEADERS = '''def headers() -> Column:
-    """All headers as a map. A map takes a name once: the last one counts."""
-    names = F.reverse(F.transform("headers", lambda each: each["key"]))
-
-    def is_last(each: Column, index: Column) -> Column:
-        return F.array_position(names, each["key"]) == F.size("headers") - index
-
-    return F.map_from_entries(F.filter("headers", is_last))
-'''
-_RECORD_TYPES = {"topic": "STRING", "partition": "INT", "offset": "BIGINT", "timestamp": "TIMESTAMP"}
+RECORD = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
 
 
-def needs_headers(source: KafkaInput) -> bool:
-    return any(column.origin.startswith("header") for column in source.columns)
+def select(source: KafkaInput, records: str, *, wanted: Collection[str] | None = None, nulls: bool = False) -> str:
+    """The rows of the source, as one SELECT from `records`.
+
+    `wanted` are the columns that are used (all when None). With `nulls`, a record of which nothing could be decoded is
+    a row of nulls, and no record is left out.
+    """
+    if nulls:
+        chosen = _chosen(source, wanted)
+        return _columns(chosen, _decoded(source, chosen, records, judged=False))
+    return rows(source, f"(\n{indented(judged(source, records, wanted=wanted))}\n)", wanted=wanted)
 
 
-def decoder(source: KafkaInput, name: str) -> Decoder:
-    """That of the source's keys or values."""
-    return DECODERS[source.key_format if name == "key" else source.value_format]
+def judged(source: KafkaInput, records: str, *, wanted: Collection[str] | None = None) -> str:
+    """The records with what `rows` needs: their decoded keys and values, and their quality."""
+    used = _chosen(source, wanted) if source.on_bad_record == "null" else source
+    decoded = _decoded(source, used, records, judged=True)
+    if source.on_bad_record != "fail":
+        return _with(f"{quality(source, used)} as quality", decoded)
+    # Here, below everything else, no condition of the model can come before it.
+    query = _with(f"{quality(source, used)} as judgement", decoded)
+    failing = call("if", [f"judgement in ({text(BAD)}, {text(PARTLY)})", raising(source), "judgement"])
+    return _with(f"{failing} as quality", f"from (\n{indented(query)}\n)")
 
 
-def part(source: KafkaInput, name: str) -> Part:
-    """The key or value with the columns that are fields of it."""
-    columns = tuple(column for column in source.columns if column.origin.startswith(f"{name}."))
-    return Part(name, columns, dict(source.key_options if name == "key" else source.value_options))
+def rows(source: KafkaInput, judged: str, *, wanted: Collection[str] | None = None) -> str:
+    """The rows of the source, as a SELECT from judged records."""
+    kept = f"in ({text(GOOD)}, {text(PARTLY)})" if source.on_bad_record == "null" else f"= {text(GOOD)}"
+    # Where a message without a value deletes, it is a row.
+    deletes = " or `value` is null" if any(column.origin == TOMBSTONE for column in source.columns) else ""
+    return _columns(_chosen(source, wanted), f"from {judged}\nwhere quality {kept}{deletes}")
 
 
-def has_value(source: KafkaInput) -> list[str]:
-    """The condition that something could be decoded, as SQL, a part a column: their types differ, so no coalesce."""
-    fields = [f"{_struct(column)} is not null" for column in part(source, "value").columns]
-    fields = list(dict.fromkeys(fields))
-    return [f"{field} or " for field in fields[:-1]] + fields[-1:]
+def columns_decoded(source: KafkaInput, wanted: Collection[str] | None = None) -> tuple[Column, ...]:
+    """The columns that a record is judged by, and that are therefore decoded."""
+    return (_chosen(source, wanted) if source.on_bad_record == "null" else source).columns
 
 
-def helpers(source_list: list[KafkaInput]) -> list[str]:
-    """The functions for headers that the sources' columns call."""
-    origins = {column.origin for source in source_list for column in source.columns}
-    types = {column.type for source in source_list for column in source.columns if column.origin == "headers"}
-    found = []
-    if any(origin.startswith("header(") for origin in origins):
-        found.append(_HEADER)
-    if any(kind.startswith("MAP") for kind in types):
-        found.append(_HEADERS)
-    return found
+def needs_headers(source: KafkaInput, wanted: Collection[str] | None = None) -> bool:
+    return source.rejects or any(column.origin.startswith("header") for column in columns_decoded(source, wanted))
 
 
-def select_columns(source: KafkaInput) -> list[str]:
-    """One PySpark expression a column that is not computed."""
-    return [f"{_expression(column)}.alias({literal(column.name)})" for column in source.columns if column.expr is None]
+def rejected(source: KafkaInput, judged: str) -> str:
+    """The records that are bad or partly bad, as a SELECT from judged records: what the quarantine table holds."""
+    inner = f"from {judged}\nwhere quality in ({text(BAD)}, {text(PARTLY)})"
+    query = _with(f"{problem(source)} as problem", inner)
+    return f"select\n{indented(listed(_rejected(source)))}\nfrom (\n{indented(query)}\n)"
 
 
-def computed_columns(source: KafkaInput) -> list[tuple[str, str]]:
-    """Name and PySpark expression of each computed column, each after those that it needs."""
-    computed = {column.name: column for column in source.columns if column.expr is not None}
-    known = {column.name.lower(): column.name for column in source.columns}
-    uses = {name: columns_of(str(column.expr), known) for name, column in computed.items()}
+def _rejected(source: KafkaInput) -> list[str]:
     return [
-        (name, f"F.expr({literal(computed[name].expr)}).cast({literal(_cased(computed[name].type))})")
-        for name in in_order(uses)
+        *(f"`{name}`" for name in RECORD),
+        "problem.error as error",
+        "problem.column as column_at_fault",
+        f"{text(source.relation)} as source",
+        "current_timestamp() as quarantined_at",
+        # How often and by which replay it was tried, and when it left.
+        "0 as attempts",
+        "cast(null as bigint) as replay",
+        "cast(null as timestamp) as replayed_at",
     ]
 
 
-def in_place(source: KafkaInput) -> bool:
+def _with(column: str, origin: str) -> str:
+    return f"select\n{indented(listed(['*', column]))}\n{origin}"
+
+
+def _columns(chosen: KafkaInput, origin: str) -> str:
+    """The SELECT of the chosen columns, given its FROM and WHERE."""
+    computed = _computed(chosen)
+    query = f"select\n{indented(listed(_expressions(chosen)))}\n{origin}"
+    for name, made in computed:
+        query = f"select *, {made} as {quoted(name)}\nfrom (\n{indented(query)}\n)"
+    if not _in_place(chosen, computed):
+        names = ", ".join(quoted(column.name) for column in chosen.columns)
+        query = f"select {names}\nfrom (\n{indented(query)}\n)"
+    return query
+
+
+def _decoded(source: KafkaInput, chosen: KafkaInput, records: str, *, judged: bool) -> str:
+    """FROM: the records with their decoded keys and values."""
+    structs = []
+    for name in ("key", "value"):
+        decoded = decoder(source, name).struct(decoded_part(source, chosen, name), judged=judged)
+        if decoded is not None:
+            structs.append(f"{decoded} as {struct_of(name)}")
+    if not structs:
+        return f"from {records}"
+    inner = f"select\n{indented(listed(['*', *structs]))}\nfrom {records}"
+    return f"from (\n{indented(inner)}\n)"
+
+
+# -- which columns ----------------------------------------------------------------------------------------------------
+
+
+def _chosen(source: KafkaInput, wanted: Collection[str] | None) -> KafkaInput:
+    return source.model_copy(update={"columns": _wanted(source, wanted)})
+
+
+def _wanted(source: KafkaInput, wanted: Collection[str] | None) -> tuple[Column, ...]:
+    """The wanted columns and those that they are computed from, in the declared order; all when none is wanted."""
+    if wanted is None:
+        return source.columns
+    known = {column.name.lower(): column.name for column in source.columns}
+    exprs = {column.name: column.expr for column in source.columns if column.expr is not None}
+    found: set[str] = set()
+    pending = [known[name.lower()] for name in wanted if name.lower() in known]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(columns_of(exprs[name], known) if name in exprs else ())
+    return tuple(column for column in source.columns if column.name in found) or source.columns
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _expressions(source: KafkaInput) -> list[str]:
+    """An expression for each column that is not computed."""
+    return [f"{expression(column)} as {quoted(column.name)}" for column in source.columns if column.expr is None]
+
+
+def _computed(source: KafkaInput) -> list[tuple[str, str]]:
+    """Name and expression of each computed column, each after those that it needs."""
+    computed = {column.name: column for column in source.columns if column.expr is not None}
+    known = {column.name.lower(): column.name for column in source.columns}
+    uses = {name: columns_of(str(column.expr), known) for name, column in computed.items()}
+    # The line end is for an expression that ends with a comment.
+    return [(name, f"cast({computed[name].expr}{_end(computed[name])} as {computed[name].type})")
+            for name in in_order(uses)]  # fmt: skip
+
+
+def _end(column: Column) -> str:
+    return "\n" if "--" in str(column.expr) else ""
+
+
+def _in_place(source: KafkaInput, computed: list[tuple[str, str]]) -> bool:
     """Whether the computed columns come out in the declared order by themselves: they are the last, in their order."""
     names = [column.name for column in source.columns]
-    made = [name for name, _ in computed_columns(source)]
+    made = [name for name, _ in computed]
     return names[len(names) - len(made) :] == made
-
-
-def struct_of(name: str) -> str:
-    """The name of the decoded key or value."""
-    return "message" if name == "value" else "message_key"
-
-
-def _struct(column: Column) -> str:
-    name, *path = column.origin.split(".")
-    return ".".join([struct_of(name), *(quoted(step) for step in path)])
-
-
-def _expression(column: Column) -> str:
-    origin, kind = column.origin, column.type
-    if origin.startswith(("value.", "key.")):
-        return f"F.col({literal(_struct(column))})"
-    if origin.startswith("header("):
-        name = origin[len("header(") : -1]
-        return _cast(f"header({literal(name)})", kind)
-    if origin == "headers":
-        return _headers(kind)
-    if origin in {"key", "value"}:
-        return _cast(f"F.col({literal(origin)})", kind)
-    own = _RECORD_TYPES[origin]
-    return f"F.col({literal(origin)})" if own == kind else f"F.col({literal(origin)}).cast({literal(kind.lower())})"
-
-
-def _cased(kind: str) -> str:
-    """A type in lower case, as people write it; names of fields stay as they are."""
-    return kind if "`" in kind else kind.lower()
-
-
-def _cast(expression: str, kind: str) -> str:
-    """Bytes to the declared type: anything but binary goes through text."""
-    if kind == "BINARY":
-        return expression
-    text = f'{expression}.cast("string")'
-    return text if kind == "STRING" else f"{text}.cast({literal(kind.lower())})"
-
-
-def _headers(kind: str) -> str:
-    if kind.startswith("ARRAY"):
-        return f'F.col("headers").cast({literal(kind.lower())})'
-    return f"headers().cast({literal(kind.lower())})"

@@ -41,6 +41,20 @@ def group_keys(
     return tuple(keys)
 
 
+def is_windowed(node: exp.Select) -> bool:
+    """Whether a SELECT groups by a window of time."""
+    group = node.args.get("group")
+    if group is None:
+        return False
+    return any(
+        _call_name(part) in {WINDOW, _SESSION} for each in group.expressions for part in _meant(node, each).walk()
+    )
+
+
+def session_windows(tree: exp.Expr) -> bool:
+    return any(_call_name(call) == _SESSION for call in tree.find_all(exp.Anonymous))
+
+
 def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks: bool) -> str | None:
     meant = _meant(node, expression)
     if isinstance(meant, exp.Literal | exp.Null | exp.Boolean):
@@ -49,7 +63,7 @@ def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks
     if name == _SESSION:
         raise MODEL_NOT_INCREMENTAL.error(
             "session_window(...) cannot be kept up to date by a stream: a session's key changes as it grows.",
-            at=statement.at(expression), hint="Use window(...).",
+            at=statement.at(expression), hint="With a 'watermark:' on the input a session is written when it is over.",
         )  # fmt: skip
     if name == WINDOW:
         found = _window_column(node, meant)

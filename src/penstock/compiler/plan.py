@@ -1,9 +1,12 @@
 """What a change of a stream's spec means for its running state.
 
 Rules
-- NEW: nothing is deployed. NO-OP: the same definition. HOT: taken over without a restart (nothing is, yet).
+- NEW: nothing is deployed. NO-OP: the same definition.
+- HOT: settings that the running query does not hold, or that its writer looks up at each batch: taken over at once.
 - RESTART: the stream starts again on its checkpoint and its table; nothing is lost or read twice.
+- A table that is refreshed in full is computed anew by the next refresh, whatever changed: RESTART.
 - REBUILD: state, offsets or rows do not fit the new definition; the table is computed anew from its inputs' start.
+- A field of the spec that no rule knows is a REBUILD: too careful, never wrong.
 - Every reason is a sentence that a person can act on.
 """
 
@@ -11,17 +14,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from penstock.compiler.spec import (
     FromOffsets,
     FromTimestamp,
     Input,
     KafkaInput,
+    Publish,
     StreamSpec,
     TableStreamInput,
     Watermark,
 )
-from penstock.compiler.statement import same_tokens, stream_reads
+from penstock.compiler.statement import names_used, same_tokens, stream_reads
+from penstock.project.durations import interval
 
 
 class Verdict(str, Enum):
@@ -30,6 +36,32 @@ class Verdict(str, Enum):
     HOT = "HOT"
     RESTART = "RESTART"
     REBUILD = "REBUILD"
+    REFUSED = "REFUSED"  # a rebuild that would lose rows, and that nobody confirmed
+    ORPHAN = "ORPHAN"  # deployed, and no longer in the project
+
+
+# The fields that the rules below look at; a part of a spec has no others.
+KNOWN_FIELDS: dict[str, frozenset[str]] = {
+    "spec": frozenset({
+        "format_version", "name", "unique_id", "origin", "path", "sql", "stateful", "inputs", "output", "trigger",
+        "shuffle_partitions", "small_batch_rows", "line_map", "follow", "functions", "deduplicate_by", "refresh_mode",
+        "reason", "refused", "warnings", "publish", "maintenance", "expectations",
+    }),
+    "kafka": frozenset({
+        "kind", "view", "relation", "topic", "topic_pattern", "partitions", "bootstrap", "starting", "key_format",
+        "value_format", "key_options", "value_options", "columns", "watermark", "options", "on_bad_record", "registry",
+        "key_schema", "value_schema", "rejects", "backfill",
+        "null_rows",  # of followed queries, which are never replaced
+    }),
+    # Where it starts is of followed queries, too.
+    "table_stream": frozenset({"kind", "view", "relation", "watermark", "rows", "keys", "starting"}),
+    "table": frozenset({"kind", "relation"}),
+    "column": frozenset({"name", "type", "origin", "expr", "read_as"}),
+    "output": frozenset({
+        "relation", "mode", "keys", "changes", "view", "contract", "checks", "on_schema_change",
+    }),
+    "trigger": frozenset({"time_window_ms", "buffer_limit", "max_batch_rows"}),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,16 +76,35 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
     """The plan for replacing the deployed spec by a new one."""
     if old is None:
         return Plan(Verdict.NEW)
+    if old.refused and new.refresh_mode == "auto" and not new.is_full and same_tokens(old.sql, new.whole_sql):
+        new = new.as_full(str(old.reason))  # what the engine found then holds for the same query
     if old.hash == new.hash:
         return Plan(Verdict.NO_OP)
-    rebuild, restart = _Reasons(old, new).all()
-    if rebuild:
-        return Plan(Verdict.REBUILD, tuple(rebuild))
-    if restart:
-        return Plan(Verdict.RESTART, tuple(restart))
+    found = _Reasons(old, new).all()
+    if old.is_full and new.is_full and old.output == new.output:
+        return Plan(Verdict.RESTART, (*found.rebuild, *found.restart, *found.hot))  # it is computed anew anyway
+    if found.rebuild:
+        return Plan(Verdict.REBUILD, tuple(found.rebuild))
+    if found.restart:
+        return Plan(Verdict.RESTART, (*found.restart, *found.hot))
+    if found.hot:
+        return Plan(Verdict.HOT, tuple(found.hot))
     if old.model_copy(update={"sql": new.sql}).hash == new.hash:
         return Plan(Verdict.NO_OP, ("only comments or white space changed",))
     return Plan(Verdict.RESTART, ("the names of the inputs' views changed",))
+
+
+def source_changes(old: StreamSpec | None, new: StreamSpec) -> dict[str, tuple[str, ...]]:
+    """Each source that a stream reads as a stream -> what changed of it since the deployed spec."""
+    topics = {each.relation: each for each in new.inputs if isinstance(each, KafkaInput)}
+    before = {each.relation: each for each in old.inputs if isinstance(each, KafkaInput)} if old else {}
+    found: dict[str, tuple[str, ...]] = {}
+    for relation, topic in topics.items():
+        reasons = _Reasons(new, new)
+        if relation in before:
+            reasons._input(relation, before[relation], topic, stateful=False)
+        found[relation] = tuple(reasons.rebuild + reasons.restart + reasons.hot)
+    return found
 
 
 class _Reasons:
@@ -62,26 +113,41 @@ class _Reasons:
         self.new = new
         self.rebuild: list[str] = []
         self.restart: list[str] = []
+        self.hot: list[str] = []
 
-    def all(self) -> tuple[list[str], list[str]]:
+    def all(self) -> _Reasons:
         old, new = self.old, self.new
         stateful = old.stateful or new.stateful
         self._note(old.format_version != new.format_version, rebuild=True, reason="the format of specs changed")
+        self._setting("kind", old.origin.value, new.origin.value, rebuild=True)
         self._output()
-        self._inputs(stateful=stateful)
+        # A table of changes has a row of long ago: a column that is decoded otherwise would be so in new rows alone.
+        self._inputs(stateful=stateful or new.output.changes is not None)
         self._sql()
+        for name in sorted({name for name, _ in set(old.functions) ^ set(new.functions)}):
+            self._note(True, rebuild=stateful, reason=f"function {name} changed")
+        before, after = (", ".join(each.deduplicate_by) or None for each in (old, new))
+        self._setting("deduplicate_by", before, after, rebuild=True)
+        self._published(old.publish, new.publish)
         self._setting("shuffle_partitions", old.shuffle_partitions, new.shuffle_partitions, rebuild=stateful)
-        self._setting("small_batch_rows", old.small_batch_rows, new.small_batch_rows)
         self._setting("time_window", f"{old.trigger.time_window_ms} ms", f"{new.trigger.time_window_ms} ms")
         self._setting("buffer_limit", old.trigger.buffer_limit, new.trigger.buffer_limit)
         self._setting("max_batch_rows", old.trigger.max_batch_rows, new.trigger.max_batch_rows)
-        self._setting("model file", old.path, new.path)
-        self._setting("dbt id", old.unique_id, new.unique_id)
-        return self.rebuild, self.restart
+        self._hot("small_batch_rows", old.small_batch_rows, new.small_batch_rows)
+        names = sorted({each.name for each in set(old.expectations) ^ set(new.expectations)})
+        self._note(old.expectations != new.expectations, rebuild=False, reason=f"expectations: {', '.join(names)}")
+        self._hot("maintenance", _upkeep(old), _upkeep(new))
+        self._hot("model file", old.path, new.path)
+        self._hot("dbt id", old.unique_id, new.unique_id)
+        self._unknown()
+        return self
 
     def _sql(self) -> None:
         old, new = self.old, self.new
+        before, after = (each.follow.sql if each.follow else "" for each in (old, new))
         if same_tokens(old.sql, new.sql):
+            # Above an aggregate it is part of a query with state: groups that do not change would keep their rows.
+            self._note(not same_tokens(before, after), rebuild=new.stateful, reason="the SQL changed")
             return
         if old.stateful != new.stateful:
             self.rebuild.append(f"the query {'keeps state now' if new.stateful else 'keeps no state any more'}")
@@ -95,9 +161,33 @@ class _Reasons:
     def _output(self) -> None:
         old, new = self.old.output, self.new.output
         self._setting("table", old.relation, new.relation, rebuild=True)
+        self._setting("view", old.view, new.view, rebuild=True)
         self._setting("output mode", old.mode.value, new.mode.value, rebuild=True)
+        self._note(old.changes != new.changes, rebuild=True, reason="how the table's changes are told apart")
         if old.mode == new.mode:
             self._setting("key", _listed(old.keys), _listed(new.keys), rebuild=True)
+        self._note(old.contract != new.contract, rebuild=False, reason="the contract changed")
+        changed = sorted({name for name, _ in set(old.checks) ^ set(new.checks)})
+        self._note(bool(changed), rebuild=False, reason=f"constraints: {', '.join(changed)}")
+        self._hot("on_schema_change", old.on_schema_change, new.on_schema_change)
+
+    def _published(self, old: Publish | None, new: Publish | None) -> None:
+        """A topic keeps what is in it: what is published otherwise is so from the next batch on."""
+        if self.old.has_table != self.new.has_table:
+            self._note(True, rebuild=True, reason=f"the table is {'new' if self.new.has_table else 'gone'}")
+        if old is None or new is None:
+            on = f"rows are published to topic {new.topic} from the next batch on" if new else ""
+            off = f"rows are no longer published to topic {old.topic}" if old else ""
+            self._note(old != new, rebuild=False, reason=on or off)
+            return
+        mode = ["real_time" if each.real_time else "micro_batch" for each in (old, new)]
+        self._setting("mode", *mode, rebuild=True)
+        before, after = old.topic, new.topic
+        self._note(before != after, rebuild=False, reason=f"topic {before} -> {after}, from the next batch on")
+        self._setting("key of messages", _listed(old.key), _listed(new.key))
+        for name in ("key_format", "value_format", "key_in_value", "delivery"):
+            self._setting(f"publish.{name}", getattr(old, name), getattr(new, name))
+        self._hot("publish.partitions", old.partitions, new.partitions, more=" (for a topic that is made)")
 
     def _inputs(self, *, stateful: bool) -> None:
         old, new = _streams(self.old), _streams(self.new)
@@ -117,16 +207,24 @@ class _Reasons:
         if isinstance(old, KafkaInput) and isinstance(new, KafkaInput):
             self._topics(relation, old, new)
             self._setting(f"bootstrap.servers of {relation}", old.bootstrap, new.bootstrap)
-            self._setting(f"start of {relation}", _start(old), _start(new))
+            self._hot(f"start of {relation}", _start(old), _start(new), more=" (for the next rebuild)")
+            before, after = ("batch" if each.backfill else "none" for each in (old, new))
+            self._hot(f"backfill of {relation}", before, after, more=" (for the next rebuild)")
+            self._setting(f"on_bad_record of {relation}", old.on_bad_record, new.on_bad_record)
             for part in ("value", "key"):
                 formats = [_format(each, part) for each in (old, new)]
                 self._setting(f"{part} format of {relation}", *formats, rebuild=stateful)
             # Names alone: a value may be a password.
             changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
             self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
+            changed = sorted({name for name, _ in set(old.registry) ^ set(new.registry)})
+            self._note(bool(changed), rebuild=False, reason=f"schema registry of {relation}: {', '.join(changed)}")
+            self._schemas(relation, old, new)
             self._columns(relation, old, new, stateful=stateful)
             self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
         elif isinstance(old, TableStreamInput) and isinstance(new, TableStreamInput):
+            self._setting(f"how {relation} changes", old.rows, new.rows, rebuild=True)
+            self._setting(f"key of {relation}", _listed(old.keys), _listed(new.keys), rebuild=True)
             self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
         elif old.kind != new.kind:
             self._setting(f"kind of {relation}", old.kind, new.kind, rebuild=True)
@@ -139,6 +237,14 @@ class _Reasons:
         before, after = (", ".join(map(str, each.partitions)) or "all" for each in (old, new))
         self._setting(f"partitions of {relation}", before, after, rebuild=gone or narrowed)
 
+    def _schemas(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
+        """What it does to columns is told of them: a schema by itself changes how messages are read, and no state."""
+        for part, before, after in (
+            ("key", old.key_schema, new.key_schema),
+            ("value", old.value_schema, new.value_schema),
+        ):
+            self._note(before != after, rebuild=False, reason=f"schema of {relation}'s {part}s")
+
     def _columns(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
         before = {column.name: (column.type, column.expr or column.origin) for column in old.columns}
         after = {column.name: (column.type, column.expr or column.origin) for column in new.columns}
@@ -147,12 +253,17 @@ class _Reasons:
                 self._note(True, rebuild=stateful, reason=f"column {relation}.{name} is gone")
             elif name not in before:
                 # A new column reaches the state only through the SQL, and a changed SQL is its own reason.
-                self._note(True, rebuild=stateful and "*" in self.new.sql, reason=f"column {relation}.{name} is new")
+                reaches = names_used(self.new.sql) is None or self.new.output.changes is not None
+                self._note(True, rebuild=stateful and reaches, reason=f"column {relation}.{name} is new")
             else:
                 self._setting(f"type of {relation}.{name}", before[name][0], after[name][0], rebuild=stateful)
                 self._setting(f"origin of {relation}.{name}", before[name][1], after[name][1], rebuild=stateful)
         if list(before) != list(after) and before == after:
-            self._note(True, rebuild=stateful and "*" in self.new.sql, reason=f"columns of {relation} are reordered")
+            self._note(
+                True,
+                rebuild=stateful and names_used(self.new.sql) is None,
+                reason=f"columns of {relation} are reordered",
+            )
 
     def _watermark(self, relation: str, old: Watermark | None, new: Watermark | None, *, stateful: bool) -> None:
         """A delay may change on a running state; the column, or having one at all, is part of the state's plan."""
@@ -163,6 +274,31 @@ class _Reasons:
     def _setting(self, name: str, old: object, new: object, *, rebuild: bool = False) -> None:
         before, after = ("none" if value is None else value for value in (old, new))
         self._note(old != new, rebuild=rebuild, reason=f"{name} {before} -> {after}")
+
+    def _hot(self, name: str, old: object, new: object, more: str = "") -> None:
+        if old != new:
+            self.hot.append(f"{name} {old} -> {new}{more}")
+
+    def _unknown(self) -> None:
+        """Differences in fields that no rule above looks at."""
+        old, new = (spec.model_dump(mode="json") for spec in (self.old, self.new))
+        self._beyond("spec", old, new)
+        for part in ("output", "trigger"):
+            self._beyond(part, old[part], new[part])
+        before = {each["relation"]: each for each in old["inputs"]}
+        for item in new["inputs"]:
+            other = before.get(item["relation"])
+            if other is None or other["kind"] != item["kind"]:
+                continue  # told already
+            self._beyond(item["kind"], other, item, f" of {item['relation']}")
+            columns = {column["name"]: column for column in other.get("columns", ())}
+            for column in item.get("columns", ()):
+                where = f" of {item['relation']}.{column['name']}"
+                self._beyond("column", columns.get(column["name"], column), column, where)
+
+    def _beyond(self, part: str, old: dict[str, Any], new: dict[str, Any], where: str = "") -> None:
+        for name in sorted((old.keys() | new.keys()) - KNOWN_FIELDS[part]):
+            self._note(old.get(name) != new.get(name), rebuild=True, reason=f"{name}{where} changed")
 
     def _note(self, changed: bool, *, rebuild: bool, reason: str) -> None:
         if changed:
@@ -183,6 +319,11 @@ def _start(source: KafkaInput) -> str:
     if isinstance(source.starting, FromOffsets):
         return ", ".join(f"{partition}: {offset}" for partition, offset in source.starting.offsets)
     return source.starting
+
+
+def _upkeep(spec: StreamSpec) -> str:
+    found = spec.maintenance.model_dump(exclude_none=True) if spec.maintenance is not None else {}
+    return ", ".join(f"{name} {interval(value)}" for name, value in found.items()) or "as the profile says"
 
 
 def _format(source: KafkaInput, part: str) -> str:

@@ -6,22 +6,52 @@ Rules
 - GROUP BY, aggregates and DISTINCT over a stream replace rows (upsert). The key is the group's columns in the result;
   an aggregate without GROUP BY is one row, with the empty key; DISTINCT's key is all its columns.
 - Everything else appends. A join of two streams keeps state; an aggregate may stand on an inner one.
+- With `emit: final` a windowed aggregate appends: each window once, when the watermark has passed it. A session window
+  is only ever final, because its key changes as it grows.
 - What Spark's streaming cannot update is an error that names the operator and its line.
+- State that grows without end is no error; it is a warning with the cure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from sqlglot import exp
 
-from penstock.compiler.grouping import group_keys
+from penstock.compiler.bounds import is_bounded
+from penstock.compiler.grouping import group_keys, is_windowed, session_windows
+from penstock.compiler.rows import (
+    Rows,
+    below,
+    both,
+    column_aliases,
+    contains_aggregate,
+    event_columns,
+    exists_query,
+    is_aggregate,
+    is_zero,
+    output_columns,
+    own_parts,
+    renamed,
+)
 from penstock.compiler.spec import OutputMode
 from penstock.compiler.statement import Statement, relation_name
 from penstock.errors import PenstockError
-from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL
-from penstock.project.expressions import AGGREGATES
+from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL, MODEL_SETTING, MODEL_UPDATING_INPUT
+
+Emit = Literal["changes", "final"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A relation that is read as a stream."""
+
+    columns: tuple[str, ...] | None = None  # None: not known
+    watermark: str | None = None  # the column of event time
+    rows: Literal["append", "upsert", "replace"] = "append"
+    keys: tuple[str, ...] = ()  # of an upsert
 
 
 @dataclass(frozen=True)
@@ -31,57 +61,72 @@ class Shape:
     mode: OutputMode
     keys: tuple[str, ...]
     stateful: bool
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """What is known of the rows of a part of the query."""
-
-    streaming: bool = False
-    keys: tuple[str, ...] | None = None  # of an updating part
-    joined: bool = False  # a join of two streams is in it
-    outer: bool = False  # and one that waits for the watermark before it emits a row
-    columns: tuple[str, ...] | None = None  # None: not known
-
-    @property
-    def updating(self) -> bool:
-        return self.keys is not None
+    changed: tuple[str, ...] | None = None  # the table follows changed rows: their key, in the order of `keys`
+    aggregate: exp.Select | None = field(default=None, compare=False)  # that gives them, unless an input does
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    columns: tuple[str, ...] | None = field(default=None, compare=False)  # of the result, where the SQL names them
 
 
 def analyse(
-    statement: Statement, streams: Mapping[str, tuple[str, ...] | None], unique_key: tuple[str, ...] | None = None
+    statement: Statement,
+    streams: Mapping[str, Source],
+    unique_key: tuple[str, ...] | None = None,
+    *,
+    emit: Emit | None = None,
+    deduplicate_by: tuple[str, ...] = (),
 ) -> Shape:
-    """The shape of a query over streaming relations (schema.identifier in lower case -> their columns, if known)."""
-    rows = _Analysis(statement, streams, checks_keys=unique_key is None).query(statement.tree, {})
+    """The shape of a query over streaming relations (schema.identifier in lower case -> what is known of them)."""
+    analysis = _Analysis(statement, streams, emit=emit, checks_keys=unique_key is None)
+    rows = analysis.query(statement.tree, {})
+    if emit == "final" and not analysis.windows:
+        raise MODEL_SETTING.error(
+            "'emit: final' needs a GROUP BY with window(...) or session_window(...).",
+            at=statement.at(statement.tree), hint="Leave 'emit' out: rows of other queries are written as they come.",
+        )  # fmt: skip
     keys = unique_key if unique_key is not None else rows.keys
     if unique_key is not None and rows.columns is not None:
         known = {column.lower() for column in rows.columns}
         for key in unique_key:
             if key.lower() not in known:
-                raise MODEL_KEYS.error(
+                raise MODEL_SETTING.error(
                     f"unique_key '{key}' is not among the columns of the model.", at=statement.at(statement.tree),
                     hint=f"Its columns: {', '.join(rows.columns)}.",
                 )  # fmt: skip
         named = {column.lower(): column for column in rows.columns}
         keys = tuple(named[key.lower()] for key in unique_key)
+    if deduplicate_by:
+        analysis.deduplicated(rows)
     mode = OutputMode.APPEND if keys is None else OutputMode.UPSERT
-    return Shape(mode, keys or (), rows.updating or rows.joined)
+    stateful = (rows.updating and not rows.changes) or rows.joined or bool(deduplicate_by)
+    warnings = tuple(dict.fromkeys(analysis.warnings))
+    # Where a table is joined to several rows of it, unique_key says which; rows of a group are not taken back then.
+    if rows.changes or rows.filtered or (rows.joined_table and unique_key is None):
+        keys = analysis.followed(rows, keys or ())
+        above = None if rows.changes else analysis.aggregate
+        return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns)
+    return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns)
 
 
 class _Analysis:
     def __init__(
-        self, statement: Statement, streams: Mapping[str, tuple[str, ...] | None], *, checks_keys: bool
+        self, statement: Statement, streams: Mapping[str, Source], *, emit: Emit | None, checks_keys: bool
     ) -> None:
         self.statement = statement
         self.streams = streams
         self.checks_keys = checks_keys
+        self.watermarked = any(each.watermark for each in streams.values())
+        sessions = emit is None and self.watermarked and session_windows(statement.tree)
+        self.final = emit == "final" or sessions
+        self.aggregate: exp.Select | None = None
+        self.windows = False  # whether a window was grouped by
+        self.warnings: list[str] = []
 
-    def query(self, node: exp.Expr, above: Mapping[str, _Rows]) -> _Rows:
+    def query(self, node: exp.Expr, above: Mapping[str, Rows]) -> Rows:
         ctes = dict(above)
         for cte in getattr(node, "ctes", []):
             rows = self.query(cte.this, ctes)
             names = tuple(column.name for column in cte.args["alias"].args.get("columns") or ())
-            ctes[cte.alias.lower()] = _renamed(rows, names)
+            ctes[cte.alias.lower()] = renamed(rows, names)
         if isinstance(node, exp.Subquery):
             rows = self._joins(self._source(node.this, ctes), node, ctes)
             self._ordered(node, rows)
@@ -90,52 +135,107 @@ class _Analysis:
             return self._set_operation(node, ctes)
         if isinstance(node, exp.Select):
             return self._select(node, ctes)
-        return _Rows()
+        return Rows()
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
-    def _source(self, node: exp.Expr | None, ctes: Mapping[str, _Rows]) -> _Rows:
+    def _source(self, node: exp.Expr | None, ctes: Mapping[str, Rows]) -> Rows:
         if isinstance(node, exp.Table):
             name = relation_name(node)
             if name is not None and name in self.streams:
-                rows = _Rows(streaming=True, columns=self.streams[name])
+                rows = self._stream(self.streams[name], node)
             elif not node.db:
-                rows = ctes.get(node.name.lower(), _Rows())
+                rows = ctes.get(node.name.lower(), Rows())
             else:
-                rows = _Rows()
-            return self._joins(_renamed(rows, _column_aliases(node)), node, ctes)
+                rows = Rows()
+            return self._joins(renamed(rows, column_aliases(node)), node, ctes)
         if isinstance(node, exp.Subquery):
-            return _renamed(self.query(node, ctes), _column_aliases(node))
+            return renamed(self.query(node, ctes), column_aliases(node))
         if isinstance(node, exp.Query):
             return self.query(node, ctes)
         if isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery | exp.Query):
             return self.query(node.this, ctes)
-        return _Rows()
+        return Rows()
 
-    def _joins(self, left: _Rows, node: exp.Expr, ctes: Mapping[str, _Rows]) -> _Rows:
+    def _stream(self, source: Source, node: exp.Table) -> Rows:
+        if source.rows == "replace":
+            raise self._updating(node, f"{node.db}.{node.name} is recomputed as a whole.")
+        if source.rows == "upsert":
+            return Rows(streaming=True, keys=source.keys, origin=source.keys, changes=True, columns=source.columns)
+        event = frozenset({source.watermark.lower()}) if source.watermark else frozenset()
+        return Rows(streaming=True, columns=source.columns, event=event)
+
+    def _joins(self, left: Rows, node: exp.Expr, ctes: Mapping[str, Rows]) -> Rows:
         for join in node.args.get("joins") or ():
             right = self._source(join.this, ctes)
             if left.streaming and right.streaming:
                 if left.updating or right.updating:
-                    raise self._cannot("a join of a stream with an aggregate", join)
+                    raise self._cannot(f"a join of a stream with {below(left, right)}", join)
                 waits = bool(join.side) or (join.kind or "").upper() in {"SEMI", "ANTI"}
                 outer = left.outer or right.outer or waits
-                left = _Rows(streaming=True, joined=True, outer=outer, columns=_both(left, right))
+                self._bounded(left, right, node, join)
+                left = Rows(
+                    streaming=True, joined=True, outer=outer, columns=both(left, right), event=left.event | right.event
+                )
             elif left.streaming or right.streaming:
                 self._outer_side(join, left)
                 stream = left if left.streaming else right
                 if stream.updating and (join.kind or "").upper() not in {"SEMI", "ANTI"}:
-                    self._fan_out("a table joined to an aggregate", join)
-                left = replace(stream, columns=_both(left, right))
+                    self._fan_out(f"a table joined to {below(stream)}", join)
+                keeps = bool(join.side) and (join.kind or "").upper() not in {"SEMI", "ANTI"}  # all rows of the stream
+                lost = stream.joined_table or (stream.updating and not stream.steady and not keeps)
+                left = replace(stream, columns=both(left, right), joined_table=lost)
             else:
-                left = _Rows(columns=_both(left, right))
+                left = Rows(columns=both(left, right))
         for lateral in node.args.get("laterals") or ():
             if self._source(lateral, ctes).streaming:
                 raise self._cannot("a lateral subquery over a stream", lateral)
             if left.updating:
-                self._fan_out("a lateral view over an aggregate", lateral)
+                self._fan_out(f"a lateral view over {below(left)}", lateral)
             left = replace(left, columns=None)
         return left
+
+    def _updating(self, node: exp.Expr, message: str) -> PenstockError:
+        return MODEL_UPDATING_INPUT.error(message, at=self.statement.at(node))
+
+    def followed(self, rows: Rows, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """The key of a table that follows changed rows: one row of the table for one of them."""
+        carried = rows.keys or ()
+        if len(carried) != len(rows.origin) or {key.lower() for key in keys} != {key.lower() for key in carried}:
+            where, below = self.statement.tree, "the updating input" if rows.changes else "the aggregate"
+            raise self._cannot(f"a unique_key other than the key of {below} below a filter", where)
+        return carried
+
+    def _bounded(self, left: Rows, right: Rows, node: exp.Expr, join: exp.Join) -> None:
+        where = node.args.get("where")
+        conditions = [each for each in (join.args.get("on"), where and where.this) if isinstance(each, exp.Expr)]
+        if not left.event or not right.event:
+            self._warn(
+                join, "one side of the join has no watermark, so all its rows are kept as state for ever",
+                "give both inputs a 'watermark:' and bound the join in time, such as "
+                "'b.ts between a.ts and a.ts + interval 10 minutes'",
+            )  # fmt: skip
+        elif not is_bounded(conditions, left.event | right.event):
+            self._warn(
+                join, "the join has no bound in time, so all rows of both sides are kept as state for ever",
+                "add a condition such as 'b.ts between a.ts and a.ts + interval 10 minutes'",
+            )  # fmt: skip
+
+    def deduplicated(self, rows: Rows) -> None:
+        """What `deduplicate_by` needs of the result's rows."""
+        if rows.updating:
+            raise MODEL_SETTING.error(
+                "'deduplicate_by' is for rows that are appended, and an aggregate replaces its rows.",
+                at=self.statement.at(self.statement.tree), hint="Deduplicate in a model below this one.",
+            )  # fmt: skip
+        if not self.watermarked:
+            self._warn(
+                self.statement.tree, "'deduplicate_by' without a watermark remembers every key for ever",
+                "give the input a 'watermark:'; keys are then forgotten when it has passed them",
+            )  # fmt: skip
+
+    def _warn(self, node: exp.Expr, what: str, cure: str) -> None:
+        self.warnings.append(f"{self.statement.at(node)}: {what}. Cure: {cure}.")
 
     def _fan_out(self, what: str, node: exp.Expr) -> None:
         """One row of an aggregate may become several here, and then its key no longer tells them apart."""
@@ -144,7 +244,7 @@ class _Analysis:
                 f"{what} may give several rows for one key.", at=self.statement.at(node), hint="Set unique_key."
             )
 
-    def _outer_side(self, join: exp.Join, left: _Rows) -> None:
+    def _outer_side(self, join: exp.Join, left: Rows) -> None:
         """A table may be joined to a stream, but the stream must be on the side that keeps all its rows."""
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         kept_left = side == "LEFT" or kind in {"SEMI", "ANTI"}
@@ -154,87 +254,113 @@ class _Analysis:
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
-    def _set_operation(self, node: exp.SetOperation, ctes: Mapping[str, _Rows]) -> _Rows:
+    def _set_operation(self, node: exp.SetOperation, ctes: Mapping[str, Rows]) -> Rows:
         left, right = self.query(node.this, ctes), self.query(node.expression, ctes)
         streaming = left.streaming or right.streaming
         if not streaming:
-            return _Rows(columns=left.columns)
+            return Rows(columns=left.columns)
         if not isinstance(node, exp.Union):
             raise self._cannot(type(node).__name__.upper(), node)
-        self._ordered(node, _Rows(streaming=True))
+        self._ordered(node, Rows(streaming=True))
         if left.streaming != right.streaming:
             raise self._cannot("a UNION of a stream and a table", node)
         if left.updating or right.updating:
-            raise self._cannot("a UNION with an aggregate", node)
+            raise self._cannot(f"a UNION with {below(left, right)}", node)
         joined, outer = left.joined or right.joined, left.outer or right.outer
-        rows = _Rows(streaming=True, joined=joined, outer=outer, columns=left.columns)
+        event = left.event & right.event
+        rows = Rows(streaming=True, joined=joined, outer=outer, columns=left.columns, event=event)
         return self._distinct(rows, node) if node.args.get("distinct") else rows
 
-    def _select(self, node: exp.Select, ctes: Mapping[str, _Rows]) -> _Rows:
+    def _select(self, node: exp.Select, ctes: Mapping[str, Rows]) -> Rows:
         clause = node.args.get("from_") or node.args.get("from")
         rows = self._joins(self._source(clause.this if clause else None, ctes), node, ctes)
         self._subqueries(node, ctes)
-        columns = _output_columns(node, rows)
+        columns = output_columns(node, rows)
         if not rows.streaming:
-            return _Rows(columns=columns)
+            return Rows(columns=columns)
         self._ordered(node, rows)
         for part in own_parts(node):
             if isinstance(part, exp.Window):
                 raise self._cannot("a window function (OVER)", part)
-        aggregates = [part for part in own_parts(node) if _is_aggregate(part)]
+        aggregates = [part for part in own_parts(node) if is_aggregate(part)]
         group = node.args.get("group")
         if aggregates or group:
             rows = self._aggregate(node, rows, aggregates)
-        rows = replace(rows, columns=columns)
+        rows = replace(rows, columns=columns, event=event_columns(node, rows))
         if node.args.get("distinct"):
             return self._distinct(rows, node)
         if rows.updating and not aggregates and not group:
-            return replace(rows, keys=self._carried(node, rows))
+            if any(isinstance(part, exp.Explode | exp.Inline | exp.Posexplode) for part in own_parts(node)):
+                self._fan_out(f"explode over {below(rows)}", node)
+            filtered = rows.filtered or (bool(node.args.get("where")) and not rows.steady)
+            return replace(rows, keys=self._carried(node, rows), filtered=filtered)
         return rows
 
-    def _aggregate(self, node: exp.Select, rows: _Rows, aggregates: list[exp.Expr]) -> _Rows:
+    def _aggregate(self, node: exp.Select, rows: Rows, aggregates: list[exp.Expr]) -> Rows:
         here = node.args.get("group") or aggregates[0]
+        if rows.changes:
+            raise self._updating(here, "an aggregate over a table that replaces its rows cannot follow its changes.")
         if rows.updating:
             raise self._cannot("an aggregate over an aggregate", here)
-        if rows.outer:
+        if rows.outer and not self.final:
             raise self._cannot("an aggregate over an outer join of two streams", here)
         for aggregate in aggregates:
             if any(isinstance(part, exp.Distinct) for part in own_parts(aggregate)):
                 raise self._cannot("an aggregate with DISTINCT", aggregate, hint="Use approx_count_distinct(...).")
-        keys = group_keys(self.statement, node, _contains_aggregate, checks=self.checks_keys)
-        return replace(rows, keys=keys)
+        windowed = is_windowed(node)
+        self.windows = self.windows or windowed
+        if windowed and not rows.event:
+            if self.final:
+                raise MODEL_SETTING.error(
+                    "a window is final when a watermark has passed it, and no input has one.",
+                    at=self.statement.at(here), hint="Add 'watermark:' to the input, or leave 'emit: final' out.",
+                )  # fmt: skip
+            self._warn(
+                here, "without a watermark no window is ever closed, and the state of all of them is kept for ever",
+                "add a 'watermark:' to the input, with how late its rows may come",
+            )  # fmt: skip
+        if self.final:
+            return replace(rows, joined=True, outer=False)
+        keys = group_keys(self.statement, node, contains_aggregate, checks=self.checks_keys)
+        self.aggregate = node
+        return replace(rows, keys=keys, origin=keys, filtered=bool(node.args.get("having")))
 
-    def _distinct(self, rows: _Rows, node: exp.Expr) -> _Rows:
+    def _distinct(self, rows: Rows, node: exp.Expr) -> Rows:
         if rows.updating or rows.outer:
-            below = "an aggregate" if rows.updating else "an outer join of two streams"
-            raise self._cannot(f"DISTINCT over {below}", node)
+            over = below(rows) if rows.updating else "an outer join of two streams"
+            raise self._cannot(f"DISTINCT over {over}", node)
         if rows.columns is None and self.checks_keys:
             raise MODEL_KEYS.error(
                 "the columns of DISTINCT are not known.", at=self.statement.at(node),
                 hint="Name each column instead of '*', or set unique_key.",
             )  # fmt: skip
-        return replace(rows, keys=rows.columns or ())
+        if rows.columns is not None and not rows.event & {column.lower() for column in rows.columns}:
+            self._warn(
+                node, "DISTINCT remembers every row for ever",
+                "select the event-time column of an input with a 'watermark:', or use 'deduplicate_by'",
+            )  # fmt: skip
+        return replace(rows, keys=rows.columns or (), steady=True)
 
-    def _ordered(self, node: exp.Expr, rows: _Rows) -> None:
+    def _ordered(self, node: exp.Expr, rows: Rows) -> None:
         if not rows.streaming:
             return
         for argument, name in (("order", "ORDER BY"), ("sort", "SORT BY"), ("cluster", "CLUSTER BY")):
             if node.args.get(argument):
                 raise self._cannot(name, node.args[argument])
         limit = node.args.get("limit")
-        if limit is not None and not _is_zero(limit.expression):
+        if limit is not None and not is_zero(limit.expression):
             raise self._cannot("LIMIT", limit)
         if node.args.get("offset"):
             raise self._cannot("OFFSET", node.args["offset"])
 
-    def _subqueries(self, node: exp.Select, ctes: Mapping[str, _Rows]) -> None:
+    def _subqueries(self, node: exp.Select, ctes: Mapping[str, Rows]) -> None:
         """Subqueries in expressions may be anything over tables, and nothing over a stream."""
         for part in own_parts(node):
-            inner = part if isinstance(part, exp.Subquery) else _exists_query(part)
+            inner = part if isinstance(part, exp.Subquery) else exists_query(part)
             if inner is not None and self.query(inner, ctes).streaming:
                 raise self._cannot("a subquery over a stream", part, hint="Write it as a join.")
 
-    def _carried(self, node: exp.Select, rows: _Rows) -> tuple[str, ...]:
+    def _carried(self, node: exp.Select, rows: Rows) -> tuple[str, ...]:
         """The key of an aggregate below, under the names of this SELECT."""
         names = {
             projection.unalias().name.lower(): projection.alias_or_name
@@ -256,75 +382,3 @@ class _Analysis:
         return MODEL_NOT_INCREMENTAL.error(
             f"{operator} cannot be kept up to date by a stream.", at=self.statement.at(node), hint=hint
         )
-
-
-def own_parts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The expressions of a SELECT itself: not those of its sources, CTEs and subqueries."""
-    for name, value in node.args.items():
-        if name in {"from", "from_", "with", "with_", "laterals"}:
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, exp.Join):
-                for part in (child.args.get("on"), *(child.args.get("using") or ())):
-                    if isinstance(part, exp.Expr):
-                        yield from _down(part)
-            elif isinstance(child, exp.Expr):
-                yield from _down(child)
-
-
-def _down(node: exp.Expr) -> Iterator[exp.Expr]:
-    yield node
-    if not isinstance(node, exp.Query):
-        yield from own_parts(node)
-
-
-def _is_aggregate(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower() in AGGREGATES
-    return isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window)
-
-
-def _contains_aggregate(node: exp.Expr) -> bool:
-    return any(_is_aggregate(part) for part in _down(node))
-
-
-def _exists_query(node: exp.Expr) -> exp.Expr | None:
-    return node.this if isinstance(node, exp.Exists) and isinstance(node.this, exp.Query) else None
-
-
-def _output_columns(node: exp.Select, rows: _Rows) -> tuple[str, ...] | None:
-    names: list[str] = []
-    for projection in node.expressions:
-        if projection.is_star:
-            plain = isinstance(projection, exp.Star) and not any(projection.args.values())
-            if not plain or rows.columns is None:
-                return None
-            names.extend(rows.columns)
-        elif not projection.alias_or_name:
-            return None
-        else:
-            names.append(projection.alias_or_name)
-    return tuple(names)
-
-
-def _renamed(rows: _Rows, names: tuple[str, ...]) -> _Rows:
-    if not names:
-        return rows
-    renames = dict(zip((column.lower() for column in rows.columns or ()), names, strict=False))
-    keys = None if rows.keys is None else tuple(renames.get(key.lower(), key) for key in rows.keys)
-    return replace(rows, columns=names, keys=keys)
-
-
-def _column_aliases(node: exp.Expr) -> tuple[str, ...]:
-    alias = node.args.get("alias")
-    return tuple(column.name for column in alias.args.get("columns") or ()) if isinstance(alias, exp.TableAlias) else ()
-
-
-def _both(left: _Rows, right: _Rows) -> tuple[str, ...] | None:
-    if left.columns is None or right.columns is None:
-        return None
-    return left.columns + right.columns
-
-
-def _is_zero(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Literal) and node.name == "0"

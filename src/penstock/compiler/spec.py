@@ -18,7 +18,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from penstock.errors import Location
+from penstock.errors.catalogue import PUBLISH_UNFIT
 from penstock.kafka.security import Reference
+from penstock.project.expectations import Expectation
+from penstock.project.maintenance import OwnMaintenance
 
 FORMAT_VERSION = 1
 
@@ -41,12 +45,33 @@ class Column(Frozen):
 
     name: str
     type: str
-    origin: str  # value.a.b | key.a.b | key | headers | header(x) | topic | partition | offset | timestamp | computed
+    origin: str  # value[.a.b] | key[.a.b] | headers | header(x) | topic | partition | … | record | computed
     expr: str | None = None  # of a computed column, over the other columns
+    read_as: str | None = None  # the type that its schema has for it; None without a schema
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unused(handler(self), self, ("expr",))
+        return _without_unused(handler(self), self, ("expr", "read_as"))
+
+
+class MessageType(Frozen):
+    """A type of messages: its full name, and the schema that reads it."""
+
+    name: str | None = None  # None: a simple type of Avro
+    content: str  # Avro: the fields that columns take; Protobuf: descriptors, base64
+
+
+class Schema(Frozen):
+    """The schema of a source's keys or values."""
+
+    framed: bool = True  # Confluent's wire format
+    subjects: tuple[str, ...] = ()  # of the registry; none: the types are all there is
+    types: tuple[MessageType, ...]
+    written: str | None = None  # Avro without a registry: the schema that messages are written with
+
+    @property
+    def several(self) -> bool:
+        return len(self.types) > 1
 
 
 class FromTimestamp(Frozen):
@@ -63,6 +88,11 @@ class FromOffsets(Frozen):
     """Start at these offsets; as in Spark, -2 is the earliest and -1 the latest."""
 
     offsets: tuple[tuple[int, int], ...]
+
+
+# What becomes of a record that is bad or partly bad: what does not fit is null, the record is left out, it is left out
+# and kept in a table, or the stream stops.
+OnBadRecord = Literal["null", "skip", "quarantine", "fail"]
 
 
 class KafkaInput(Frozen):
@@ -82,7 +112,14 @@ class KafkaInput(Frozen):
     value_options: tuple[tuple[str, str], ...] = ()
     columns: tuple[Column, ...]
     watermark: Watermark | None = None
+    on_bad_record: OnBadRecord = "null"
+    rejects: bool = False  # the records that are bad or partly bad, in place of the rows
     options: tuple[tuple[str, str | Reference], ...] = ()  # kafka.* passed through, sorted; secrets are references
+    null_rows: bool = False  # a record of which nothing can be decoded is a row of nulls
+    backfill: bool = False  # what is there when a stream begins is read in large batches
+    registry: tuple[tuple[str, str | Reference], ...] = ()  # a schema registry of its own: url and options, sorted
+    key_schema: Schema | None = None
+    value_schema: Schema | None = None
 
     @property
     def topics(self) -> str:
@@ -100,7 +137,13 @@ class KafkaInput(Frozen):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unused(handler(self), self, ("topic_pattern", "partitions", "key_options", "value_options"))
+        return _without_unused(handler(self), self, _LATER)
+
+
+_LATER = (
+    "topic_pattern", "partitions", "key_options", "value_options", "on_bad_record", "rejects", "null_rows", "registry",
+    "key_schema", "value_schema", "backfill",
+)  # fmt: skip
 
 
 def _without_unused(dumped: dict[str, Any], part: Frozen, names: tuple[str, ...]) -> dict[str, Any]:
@@ -110,12 +153,19 @@ def _without_unused(dumped: dict[str, Any], part: Frozen, names: tuple[str, ...]
 
 
 class TableStreamInput(Frozen):
-    """An append-only dynamic table, read as a stream of its new rows."""
+    """A dynamic table. An appending one is read as a stream of its new rows; a full refresh reads any as it stands."""
 
     kind: Literal["table_stream"] = "table_stream"
     view: str
     relation: str
     watermark: Watermark | None = None
+    starting: Literal["earliest", "latest"] = "earliest"
+    rows: Literal["append", "upsert", "replace"] = "append"  # how its own stream writes it
+    keys: tuple[str, ...] = ()  # of an upsert, whose changes are read
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unused(handler(self), self, ("starting", "rows", "keys"))
 
 
 class TableInput(Frozen):
@@ -131,6 +181,16 @@ Input = Annotated[KafkaInput | TableStreamInput | TableInput, Field(discriminato
 class OutputMode(str, Enum):
     APPEND = "append"
     UPSERT = "upsert"
+    REPLACE = "replace"  # full refresh: all rows at once, computed anew
+
+
+class Changes(Frozen):
+    """Columns of rows that are changes of a table: where the message stood, and whether it deletes."""
+
+    partition: str
+    offset: str
+    timestamp: str
+    deleted: str
 
 
 class Output(Frozen):
@@ -139,6 +199,43 @@ class Output(Frozen):
     relation: str
     mode: OutputMode
     keys: tuple[str, ...] = ()
+    contract: tuple[tuple[str, str], ...] = ()  # name and type of each column, when a contract is enforced
+    checks: tuple[tuple[str, str], ...] = ()  # constraints: name and expression, which holds for every row
+    on_schema_change: Literal["fail", "append_new_columns"] = "fail"
+    changes: Changes | None = None
+    view: str | None = None  # the table's rows as people read them, without the columns of changes
+
+    @property
+    def shown(self) -> str:
+        """The relation that people read."""
+        return self.view or self.relation
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unused(handler(self), self, ("changes", "view", "contract", "checks", "on_schema_change"))
+
+
+class Follow(Frozen):
+    """A second query, over the rows that changed in a batch: a changed key without a row in its result is deleted."""
+
+    sql: str
+    view: str  # the changed rows, in that SQL
+    keys: tuple[str, ...]  # of the changed rows, in the order of the output's
+    whole: str  # the query in one piece
+
+
+class Publish(Frozen):
+    """A topic that the rows go to, beside the table or in its place."""
+
+    topic: str
+    key: tuple[str, ...] = ()  # columns; empty: messages have no key
+    key_format: Literal["string", "json", "avro", "protobuf"] = "string"
+    value_format: Literal["json", "avro", "protobuf"] = "json"
+    key_in_value: bool = True
+    table: bool = True  # False: the topic is all there is
+    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    partitions: int | None = None  # of a topic that is made; None: as many as the broker makes
+    real_time: bool = False  # by Spark's real-time trigger and its own sink
 
 
 class Trigger(Frozen):
@@ -149,13 +246,28 @@ class Trigger(Frozen):
     max_batch_rows: int = 200_000
 
 
+class Origin(str, Enum):
+    """What a stream is compiled from."""
+
+    MODEL = "model"  # a dynamic table
+    SOURCE_TABLE = "source_table"
+    LIVE_TEST = "live_test"  # the rows that break a data test
+
+
+_LATER_OF_SPEC = (
+    "origin", "follow", "functions", "deduplicate_by", "refresh_mode", "reason", "refused", "warnings", "maintenance",
+    "expectations", "publish",
+)  # fmt: skip
+
+
 class StreamSpec(Frozen):
-    """One dynamic table, compiled."""
+    """One dynamic table or source table, compiled."""
 
     format_version: int = FORMAT_VERSION
     name: str  # schema.identifier: the stream's name everywhere
     unique_id: str  # dbt's: model.shop.clicks_clean
-    path: str  # the model file, relative to the project
+    origin: Origin = Origin.MODEL
+    path: str  # the model's or source's file, relative to the project
     sql: str  # with the inputs' views in place of the streaming relations
     stateful: bool  # keeps a state store (aggregate, join, dedup)
     inputs: tuple[Input, ...]
@@ -163,11 +275,64 @@ class StreamSpec(Frozen):
     trigger: Trigger = Trigger()
     shuffle_partitions: int = 2  # frozen into a stateful checkpoint
     small_batch_rows: int = 50_000  # up to here a batch is committed by delta-rs
-    line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`; not part of the identity
+    follow: Follow | None = None
+    functions: tuple[tuple[str, str], ...] = ()  # of the project, that the SQL calls: name and a hash of the definition
+    maintenance: OwnMaintenance | None = None  # None: as the profile says
+    expectations: tuple[Expectation, ...] = ()
+    deduplicate_by: tuple[str, ...] = ()  # of rows with the same values here only the first is taken
+    publish: Publish | None = None
+    # From here on nothing is part of the identity.
+    refresh_mode: Literal["auto", "incremental", "full"] = "auto"  # what the model asks for
+    reason: str | None = None  # why it is refreshed in full
+    refused: bool = False  # the reason is Spark's or that of an input, known to the engine alone
+    warnings: tuple[str, ...] = ()
+    line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the table is computed anew and replaced, in place of being kept by a stream."""
+        return self.output.mode is OutputMode.REPLACE
+
+    @property
+    def has_table(self) -> bool:
+        return self.publish is None or self.publish.table
+
+    @property
+    def is_real_time(self) -> bool:
+        return self.publish is not None and self.publish.real_time
+
+    @property
+    def whole_sql(self) -> str:
+        """The model's query in one piece."""
+        return self.follow.whole if self.follow is not None else self.sql
+
+    def as_full(self, reason: str) -> StreamSpec:
+        """The same model, refreshed in full because the engine found a reason that the compiler cannot know."""
+        if self.publish is not None:
+            raise PUBLISH_UNFIT.error(f"{self.name} cannot be published: {reason}", at=Location(self.path))
+        output = self.output.model_copy(update={"mode": OutputMode.REPLACE, "keys": ()})
+        told = {"reason": reason, "refused": True, "warnings": ()}
+        return self.model_copy(
+            update={"output": output, "stateful": False, "sql": self.whole_sql, "follow": None, **told}
+        )
+
+    @property
+    def is_source_table(self) -> bool:
+        return self.origin is Origin.SOURCE_TABLE
 
     def canonical(self) -> str:
-        """The JSON that is hashed: keys sorted, no white space, nothing that only helps to read errors."""
-        return json.dumps(self.model_dump(mode="json", exclude={"line_map"}), sort_keys=True, separators=(",", ":"))
+        """The JSON that is hashed: keys sorted, no white space, nothing that only tells people why."""
+        told = {"line_map", "refresh_mode", "reason", "refused", "warnings"}
+        return json.dumps(self.model_dump(mode="json", exclude=told), sort_keys=True, separators=(",", ":"))
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_unused(handler(self), self, _LATER_OF_SPEC)
+
+    @property
+    def is_quarantine(self) -> bool:
+        """Whether it keeps a source's bad records."""
+        return any(isinstance(each, KafkaInput) and each.rejects for each in self.inputs)
 
     @property
     def hash(self) -> str:

@@ -103,6 +103,17 @@ def rewrite(statement: Statement, views: Mapping[str, str]) -> str:
     return sql
 
 
+def qualified(statement: Statement, schema: str) -> str:
+    """The SQL with the schema before each plain name of a relation."""
+    ctes = {cte.alias.lower() for cte in statement.tree.find_all(exp.CTE)}
+    plain = [table for table in statement.tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
+    starts = {_span(table.parts)[0] for table in plain if not table.db and table.name.lower() not in ctes}
+    sql = statement.sql
+    for start in sorted(starts, reverse=True):
+        sql = f"{sql[:start]}{_identifier(schema)}.{sql[start:]}"
+    return sql
+
+
 def stream_reads(sql: str, views: Collection[str]) -> tuple[str, ...]:
     """The views in the order in which the query reads them, CTEs unfolded: a checkpoint knows its sources by it."""
     within: dict[str | None, list[exp.Table]] = {}
@@ -121,6 +132,19 @@ def stream_reads(sql: str, views: Collection[str]) -> tuple[str, ...]:
         return found
 
     return tuple(reads(None, frozenset({None})))
+
+
+def names_used(sql: str) -> frozenset[str] | None:
+    """The names in the SQL that may be columns, in lower case; None when it takes all columns of something."""
+    try:
+        tree = parse(sql, "", ()).tree
+    except PenstockError:
+        return None
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return None
+    if any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
+        return None
+    return frozenset(name.name.lower().replace(WINDOW, "window") for name in tree.find_all(exp.Identifier))
 
 
 def same_tokens(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.compiler.spec import FromOffsets, KafkaInput, StreamSpec
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import (
     BROKER_NOT_CONFIGURED,
@@ -22,7 +23,7 @@ from penstock.kafka import topics as topic_facts
 from penstock.kafka.admin import check_topic, matching, resolve_bootstrap, topics
 from penstock.kafka.security import Value, effective
 from penstock.paths import ProjectPaths
-from penstock.project.profile import KafkaSettings
+from penstock.project.profile import KafkaSettings, read_settings
 
 
 class ReadsTopics(Protocol):
@@ -94,3 +95,24 @@ def latest_message_at(source: ReadsTopics, kafka: KafkaSettings, paths: ProjectP
         what = f"Topic '{source.topic}'" if source.topic is not None else f"Every topic of '{source.topic_pattern}'"
         raise TOPIC_EMPTY.error(f"{what} at {broker.bootstrap} has no message that {source.relation} reads.")
     return found
+
+
+def check_inputs(spec: StreamSpec, paths: ProjectPaths) -> None:
+    """The topics of a spec exist, with their partitions, and their brokers answer; PEN-2001 to PEN-2008 when not."""
+    kafka = read_settings(paths).kafka
+    for item in spec.inputs:
+        if isinstance(item, KafkaInput):
+            read = topics_read(item, access(item, kafka, paths))
+            if isinstance(item.starting, FromOffsets):
+                _check_offsets(item, item.starting, set(read[str(item.topic)]))
+
+
+def _check_offsets(item: KafkaInput, start: FromOffsets, read: set[int]) -> None:
+    given = {partition for partition, _ in start.offsets}
+    if given != read:
+        wrong = sorted(given ^ read)
+        problem = "is not read" if wrong[0] in given else "has no offset to start at"
+        raise PARTITION_MISSING.error(
+            f"{item.relation}: partition {wrong[0]} of topic '{item.topic}' {problem}.",
+            hint="Give an offset, earliest or latest for each partition that is read.",
+        )

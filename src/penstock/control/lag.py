@@ -21,9 +21,9 @@ from penstock.control import behind
 from penstock.control.behind import Lag
 from penstock.control.delta_log import DeltaLog
 from penstock.control.inputs import access
-from penstock.control.topic_watch import Options, TopicWatch
 from penstock.errors import PenstockError
 from penstock.kafka.admin import matching
+from penstock.kafka.topic_watch import Options, TopicWatch
 from penstock.paths import ProjectPaths
 from penstock.project.profile import KafkaSettings, read_settings
 from penstock.store import Actual, Desired, Store
@@ -161,8 +161,8 @@ class LagWatcher:
 
     def _round(self, meter: LagMeter) -> None:
         kafka = read_settings(self._paths).kafka
-        actual = self._store.all_actual()
-        for want in self._store.all_desired():
+        actual = self._store.all_actual(hidden=True)
+        for want in self._store.all_desired(hidden=True):
             if self._ending.is_set():
                 return
             now = time.time()

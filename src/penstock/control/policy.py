@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+SHORTEST = 0.75  # of a full wait, what the jitter leaves at least
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -31,7 +33,7 @@ class Policy:
     def delay(self, name: str, failures: int) -> float:
         """The wait after this many failures in a row; never shorter than after fewer, never above the cap."""
         full = min(self.base * self.factor ** min(max(failures, 1) - 1, 64), self.cap)
-        return full * (1 - 0.25 * _fraction(name))
+        return full * (1 - (1 - SHORTEST) * _fraction(name))
 
 
 def _fraction(name: str) -> float:

@@ -31,10 +31,10 @@ from penstock.control.actions import (
     StreamAction,
 )
 from penstock.control.policy import Policy
-from penstock.errors.catalogue import BROKER_UNREACHABLE, DISK_FULL
+from penstock.errors.catalogue import BROKER_UNREACHABLE, DISK_FULL, REGISTRY_UNREACHABLE
 from penstock.store import Actual, Desired, StreamState, Wanted
 
-_OUTAGES = (DISK_FULL.code, BROKER_UNREACHABLE.code)
+_OUTAGES = (DISK_FULL.code, BROKER_UNREACHABLE.code, REGISTRY_UNREACHABLE.code)
 _LIVE = (StreamState.STARTING, StreamState.RUNNING, StreamState.STOPPING)
 
 

@@ -3,6 +3,7 @@
 Rules
 - What is wanted is written first, and stays written when the wait for it ends too early.
 - Starting or restarting lifts a quarantine.
+- Stopping or dropping a stream ends a rebuild beside it. One that is taking over comes to its end first.
 - A restart leaves "wanted: running" in place all the time: a caller that dies half-way leaves no stopped stream.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from penstock.control.requests import rebuilt, run_command, turn
 from penstock.control.waiting import Tell, silent, wait_for
 from penstock.errors.catalogue import ENGINE_DOWN, STREAM_FAILED, STREAM_QUARANTINED
-from penstock.store import Actual, Store, StreamState, Wanted
+from penstock.store import Actual, RebuildPhase, Store, StreamState, Wanted
 
 WAIT = 60.0
 _ENDED = (StreamState.STOPPED, StreamState.QUARANTINED)
@@ -23,6 +24,7 @@ _ENDED = (StreamState.STOPPED, StreamState.QUARANTINED)
 def stop_stream(store: Store, stream: str, *, wait: float = WAIT, progress: Tell | None = None) -> Actual:
     """Stop the stream and keep it stopped; its state when it has."""
     store.set_wanted(stream, Wanted.STOPPED)
+    store.end_rebuild(stream, stop=True)
     return _await(store, stream, lambda found: found.state in _ENDED, wait, progress, "to stop")
 
 
@@ -44,12 +46,33 @@ def restart_stream(store: Store, stream: str, *, wait: float = WAIT, progress: T
     return _await_run(store, stream, fresh, begun, wait, progress)
 
 
+def fail_stream(store: Store, stream: str, message: str, *, wait: float = WAIT) -> None:
+    """End a stream that is stuck, as a failure: it comes back as after any other, or is quarantined after too many."""
+    run_command(store, "fail", stream, {"message": message}, wait)
+
+
 def drop_stream(store: Store, stream: str, *, wait: float = WAIT, progress: Tell | None = None) -> None:
     """Stop the stream, drop its table and checkpoint, and forget it."""
     with turn(store, progress or silent):
         stop_stream(store, stream, wait=wait, progress=progress)
+        await_settled(store, stream, progress or silent, wait)
         run_command(store, "drop", stream, {}, wait)
         store.forget(stream)
+
+
+def await_settled(store: Store, stream: str, tell: Tell, wait: float = WAIT) -> None:
+    """Wait for a rebuild that is ending or taking over; one that is only catching up is not waited for."""
+    running = (RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING, RebuildPhase.FAILED)
+
+    def settled() -> bool | None:
+        rebuild = store.rebuild(stream)
+        return True if rebuild is None or rebuild.phase in running else None
+
+    if wait_for(settled, wait, tell=tell, message=f"Waiting for the rebuild of {stream} to end") is None:
+        raise ENGINE_DOWN.error(
+            f"Waited {wait:.0f} s for the rebuild of '{stream}' to end.",
+            hint="It does as soon as the supervisor and the engine run; 'penstock up' starts them.",
+        )
 
 
 def _await_run(

@@ -29,7 +29,10 @@ from penstock.control.actions import StartEngine
 from penstock.control.apply import Applier
 from penstock.control.engine_watch import ENGINE_LEASE, EngineWatch, Spawn
 from penstock.control.lag import LagWatcher
+from penstock.control.parts import PartsWatcher
 from penstock.control.policy import Policy
+from penstock.control.rebuild_driver import RebuildDriver
+from penstock.control.rebuilds import held
 from penstock.control.reconcile import reconcile
 from penstock.engine import process
 from penstock.errors import ExitCode, PenstockError
@@ -89,6 +92,7 @@ class Supervisor:
         self._renewed = time.monotonic()
         self._engine = EngineWatch(paths, store, policy, spawn, log.info)
         self._applier = Applier(store, log.info)
+        self._rebuilds = RebuildDriver(paths, store, log.info)
         self._trouble: str | None = None
         self._trimmed = time.monotonic()
         self._published: Running | None = None
@@ -116,7 +120,7 @@ class Supervisor:
         """End the engine and give everything back."""
         self._engine.stop(ENGINE_STOP_TIMEOUT, time.time())
         now = time.time()
-        for found in self._store.all_actual().values():
+        for found in self._store.all_actual(hidden=True).values():
             if found.state in (StreamState.STARTING, StreamState.RUNNING):
                 self._store.report(found.stream, now=now, state=StreamState.PENDING)
             elif found.state is StreamState.STOPPING:
@@ -130,11 +134,14 @@ class Supervisor:
         if self.hurry:
             self.hurry = False
             self._engine.forgive()
-        desired, actual = self._store.all_desired(), self._store.all_actual()
+        rebuilds = self._store.rebuilds()
+        desired, actual = self._store.all_desired(hidden=True), self._store.all_actual(hidden=True)
         asked = {c.stream: c.created_at for c in self._store.open_commands() if c.kind in ("start", "stop")}
         engine = self._engine.look(now, asked)
         self._applier.settle_refused(actual, now)
-        for action in reconcile(desired, actual, engine, now, self._policy):
+        if self._rebuilds.drive(rebuilds, actual, engine=engine.running, now=now):
+            return  # the next look sees what is wanted now
+        for action in reconcile(held(desired, rebuilds), actual, engine, now, self._policy):
             if isinstance(action, StartEngine):
                 self._engine.start(now)
             else:
@@ -202,6 +209,8 @@ def run(
     log.info("supervisor %d looks after %s", os.getpid(), paths.project)
     lag = LagWatcher(paths, store, every=lag_every, say=log.info)
     lag.start()
+    parts = PartsWatcher(paths, store, say=log.info)
+    parts.start()
     try:
         code = supervisor.run()
         if code is ExitCode.OK:
@@ -213,6 +222,7 @@ def run(
             log.info("supervisor ended")
     finally:
         lag.stop()
+        parts.stop()
     store.close()
     return code
 

@@ -22,7 +22,7 @@ from penstock.control.engine_watch import ENGINE_LEASE
 from penstock.control.sessions import end_session
 from penstock.control.supervisor import LEASE, read_running, supervisor_file
 from penstock.control.waiting import Tell, silent, wait_for
-from penstock.dev import broker
+from penstock.dev import broker, registry
 from penstock.engine.process import Endpoint, endpoint_file, read_endpoint
 from penstock.errors import ExitCode, PenstockError
 from penstock.errors.catalogue import ENGINE_START, SUPERVISOR_RUNNING, SUPERVISOR_START
@@ -58,6 +58,8 @@ def ensure_up(
             _ready_machine(tell)
         if settings.kafka.embedded:
             _ensure_broker(paths, settings, tell)
+        if settings.schema_registry.embedded:
+            _ensure_registry(paths, settings, tell)
         if endpoint is not None and supervised:
             return endpoint
         return _ensure_engine(paths, store, tell, timeout, supervisor or _command(paths))
@@ -65,8 +67,10 @@ def ensure_up(
         store.close()
 
 
-def down(paths: ProjectPaths, *, progress: Tell | None = None, keep_broker: bool = False) -> None:
-    """End supervisor, engine and embedded broker; data stays."""
+def down(
+    paths: ProjectPaths, *, progress: Tell | None = None, keep_broker: bool = False, keep_registry: bool = False
+) -> None:
+    """End supervisor, engine and, unless they are kept, embedded broker and schema registry; data stays."""
     tell = progress or silent
     store = _existing_store(paths)
     try:
@@ -83,6 +87,10 @@ def down(paths: ProjectPaths, *, progress: Tell | None = None, keep_broker: bool
         if broker.status(paths) is not None:
             tell("Stopping the broker")
         broker.stop(paths)
+    if not keep_registry:
+        if registry.status(paths) is not None:
+            tell("Stopping the schema registry")
+        registry.stop(paths)
 
 
 # -- up ---------------------------------------------------------------------------------------------------------------
@@ -127,6 +135,16 @@ def _ensure_broker(paths: ProjectPaths, settings: RuntimeSettings, tell: Tell) -
     topics = {name: topic.partitions for name, topic in settings.kafka.topics.items()}
     if topics:
         create_topics(running.bootstrap, topics)
+
+
+def _ensure_registry(paths: ProjectPaths, settings: RuntimeSettings, tell: Tell) -> None:
+    if registry.status(paths) is None:
+        tell("Starting the embedded schema registry")
+    registry.start(
+        paths,
+        port=settings.schema_registry.port,
+        progress=lambda done, total, what: tell(f"Fetching jars ({done} of {total}): {what}"),
+    )
 
 
 def _command(paths: ProjectPaths) -> list[str]:
@@ -256,7 +274,7 @@ def _give_back(store: Store) -> None:
             store.release(lease)
     if store.lease(ENGINE_LEASE) is not None:
         return  # an engine on another host
-    for found in store.all_actual().values():
+    for found in store.all_actual(hidden=True).values():
         if found.state in (StreamState.STARTING, StreamState.RUNNING):
             store.report(found.stream, state=StreamState.PENDING)
         elif found.state is StreamState.STOPPING:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import time
 import uuid
@@ -24,7 +23,8 @@ from pathlib import Path
 import psutil
 
 from penstock import processes
-from penstock.dev.broker_config import HOST, JVM, log4j_properties, server_properties
+from penstock.dev.broker_config import JVM, log4j_properties, server_properties
+from penstock.dev.ports import HOST, await_release, free_port, is_free, listens
 from penstock.errors.catalogue import BROKER_START, PORT_TAKEN
 from penstock.jars import fetch, java
 from penstock.jars.fetch import Progress
@@ -35,7 +35,6 @@ from penstock.paths import ProjectPaths
 _POLL = 0.05
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; an older log is kept once
 _STOP_TIMEOUT = 15.0
-_RELEASE_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,11 @@ def log_path(paths: ProjectPaths) -> Path:
 def _launch(paths: ProjectPaths, jars: list[Path], port: int, deadline: float, more: Mapping[str, str]) -> Broker:
     last_port, last_controller = _last_ports(paths)
     if _state(paths).exists():  # the last broker was killed, perhaps a moment ago
-        _await_release([last_port, last_controller])
-    if port and not _free(port):
+        await_release([last_port, last_controller])
+    if port and not is_free(port):
         raise PORT_TAKEN.error(f"Port {port} of {HOST}, asked for by the embedded broker, is taken.")
-    chosen = port or _free_port(last_port, avoid=0)
-    controller = _free_port(last_controller, avoid=chosen)
+    chosen = port or free_port(last_port)
+    controller = free_port(last_controller, avoid=chosen)
     properties = _properties(paths)
     log4j = paths.kafka / "log4j2.properties"
     properties.write_text(
@@ -149,7 +148,7 @@ def _format(paths: ProjectPaths, command: list[str], deadline: float) -> None:
     mark = paths.kafka / "formatted"
     if mark.exists():
         return
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster = new_cluster_id()
     tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(_properties(paths)), "--ignore-formatted"]
     try:
         ran = subprocess.run(
@@ -168,17 +167,18 @@ def _format(paths: ProjectPaths, command: list[str], deadline: float) -> None:
     mark.write_text(cluster, encoding="utf-8")
 
 
-def _await_release(ports: list[int | None]) -> None:
-    """A killed process is reported as gone while its threads still hold its sockets; give them a moment."""
-    deadline = time.monotonic() + _RELEASE_TIMEOUT
-    while time.monotonic() < deadline and not all(_free(port) for port in ports if port):
-        time.sleep(_POLL)
+def new_cluster_id() -> str:
+    """A random id in Kafka's form. None begins with a dash: the tool would take it for an option."""
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
 
 
 def _await_answer(paths: ProjectPaths, broker: Broker, deadline: float) -> bool:
     """Until the broker answers; False when it ended instead."""
     while processes.alive(broker.pid, broker.started_at):
-        if _listens(broker.port) and healthy(broker, timeout=1.0):
+        if listens(broker.port) and healthy(broker, timeout=1.0):
             return True
         if time.monotonic() >= deadline:
             raise _not_started(paths, "does not answer in time")
@@ -238,33 +238,6 @@ def _last_ports(paths: ProjectPaths) -> tuple[int | None, int | None]:
         return int(raw["port"]), int(raw["controller"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None, None
-
-
-def _free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: closed connections do not count
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_port(preferred: int | None, avoid: int) -> int:
-    if preferred and preferred != avoid and _free(preferred):
-        return preferred
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
-        if port != avoid:
-            return port
-
-
-def _listens(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((HOST, port)) == 0
 
 
 def _roll(log: Path) -> None:

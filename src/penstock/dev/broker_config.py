@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-HOST = "127.0.0.1"
+from penstock.dev.ports import HOST
 
 # Measured on two cores, one run each: the quick compiler alone (TieredStopAtLevel=1) brings the first start from 4.9 to
 # 3.3 s and a later one from 3.8 to 2.2 s; with the serial collector the resident memory at the start falls from 214 to

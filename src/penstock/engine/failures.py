@@ -8,53 +8,33 @@ Rules
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
+from penstock.compiler.quality import RAISED
 from penstock.compiler.spec import StreamSpec
-from penstock.errors import Kind, Location, PenstockError
+from penstock.engine.causes import cause
+from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import (
-    AUTH_REFUSED,
-    BROKER_UNREACHABLE,
-    DISK_FULL,
-    INPUT_REBUILT,
+    BAD_RECORD,
+    CONSTRAINT_BROKEN,
+    EXPECTATION_BROKEN,
     MODEL_ANALYSIS,
     MODEL_NOT_INCREMENTAL,
     MODEL_SYNTAX,
-    OFFSETS_LOST,
     STREAM_FAILED,
-    TOPIC_MISSING,
 )
 
 _LINE = re.compile(r"\(?line (\d+),? pos(?:ition)? (\d+)\)?")
 _STATE = re.compile(r"\s*SQLSTATE: \w+;?")
 _CLASS = re.compile(r"^\[([A-Z_0-9.]+)\]\s*")
 _JAVA = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w*(?:Exception|Error)):\s*", re.MULTILINE)
+_RAISES = re.compile(r"\b(?:raise_error|assert_true)\s*\(", re.IGNORECASE)
 _CAUSED = re.compile(r"^Caused by: .+$", re.MULTILINE)
-
-# The first pattern that is found in the text decides.
-_KNOWN: tuple[tuple[str, Kind, str], ...] = (
-    (r"No space left on device|Disk quota exceeded|StorageFull", DISK_FULL, "there is no room left on the disk."),
-    (r"UnknownTopicOrPartition|This server does not host this topic", TOPIC_MISSING, "its topic is gone."),
-    (
-        r"KAFKA_DATA_LOSS|Cannot fetch offset|OffsetOutOfRange|offset was changed from",
-        OFFSETS_LOST,
-        "messages that were not read yet are gone from the topic.",
-    ),
-    (
-        r"SaslAuthenticationException|SslAuthenticationException|SSLHandshakeException|Invalid PEM|Failed to load PEM",
-        AUTH_REFUSED,
-        "the broker and the credentials do not fit.",
-    ),
-    (
-        r"TimeoutException.*(?:metadata|node assignment|listOffsets|describeTopics)|No resolvable bootstrap|Failed to (?:create new KafkaAdminClient|construct kafka)",  # noqa: E501
-        BROKER_UNREACHABLE,
-        "the broker does not answer.",
-    ),
-    (r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", INPUT_REBUILT, "the table it reads was made anew."),
-)
 
 
 def of_model(problem: BaseException, spec: StreamSpec) -> PenstockError:
@@ -75,12 +55,37 @@ def of_model(problem: BaseException, spec: StreamSpec) -> PenstockError:
 def of_stream(problem: BaseException | str, spec: StreamSpec) -> PenstockError:
     """Why a running stream failed."""
     if isinstance(problem, PenstockError):
+        if problem.kind is EXPECTATION_BROKEN:
+            return replace(problem, at=Location(spec.path, _first_line(spec)))
         return problem
     text = problem if isinstance(problem, str) else _with_causes(problem)
-    for pattern, kind, message in _KNOWN:
-        if re.search(pattern, text, re.DOTALL):
-            return kind.error(f"{spec.name}: {message}")
-    return STREAM_FAILED.error(f"{spec.name}: {_sentence(_cause(text), spec)}", at=Location(spec.path))
+    if (bad := _bad_record(text, spec)) is not None:
+        return bad
+    found = cause(text)
+    if found is not None:
+        kind, message = found
+        at = Location(spec.path, _first_line(spec)) if kind is CONSTRAINT_BROKEN else None
+        return kind.error(f"{spec.name}: {message}", at=at)
+    at = Location(spec.path, _failing_line(text, spec))
+    return STREAM_FAILED.error(f"{spec.name}: {_sentence(_cause(text), spec)}", at=at)
+
+
+def _bad_record(text: str, spec: StreamSpec) -> PenstockError | None:
+    """The record that ended a stream with on_bad_record: fail, as `penstock.compiler.quality` tells it."""
+    at = text.find(f"{RAISED} {{")
+    if at < 0:
+        return None
+    found, _ = json.JSONDecoder().raw_decode(text[at + len(RAISED) + 1 :])
+    problem = found.get("problem") or {}
+    column = f", column '{problem['column']}'" if problem.get("column") else ""
+    place = f"topic '{found['topic']}', partition {found['partition']}, offset {found['offset']}{column}"
+    return BAD_RECORD.error(f"{spec.name}: {place}: {problem.get('error')}.", at=Location(spec.path))
+
+
+def sentence(problem: BaseException) -> str:
+    """What Spark says is wrong, in one sentence."""
+    message = _tidy(_text(problem))
+    return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
 def _text(problem: BaseException) -> str:
@@ -130,3 +135,18 @@ def _model_line(text: str, spec: StreamSpec) -> int | None:
     # The job's SQL begins with a line end that the spec's does not have.
     line = max(int(found.group(1)) - 1, 1)
     return spec.line_map[min(line, len(spec.line_map)) - 1] if spec.line_map else line
+
+
+def _failing_line(text: str, spec: StreamSpec) -> int | None:
+    """The line of the model that failed while it ran: the one that Spark names, the only one that raises errors, or
+    where the query begins."""
+    if (named := _model_line(text, spec)) is not None:
+        return named
+    raising = [number for number, line in enumerate(spec.sql.splitlines()) if _RAISES.search(line)]
+    if len(raising) == 1 and raising[0] < len(spec.line_map):
+        return spec.line_map[raising[0]]
+    return _first_line(spec)
+
+
+def _first_line(spec: StreamSpec) -> int | None:
+    return spec.line_map[0] if spec.line_map else None

@@ -3,7 +3,8 @@
 Rules
 - Spark calls from threads of its own; what is shared is behind a lock, in the store or in the writer.
 - An exception here would vanish in the JVM: each is logged, and the stream goes on.
-- Queries are known by their run id, which changes with every start.
+- A listener tells of one run, the first that starts after it was made. Spark tells of batches and ends later than they
+  happen: what comes late of a run before, in the same session, is not this one's.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pyspark.sql.streaming.listener import (
 
 from penstock.checkpoint.offsets import Offset, by_relation
 from penstock.compiler.spec import StreamSpec
-from penstock.engine.sink import TableWriter
-from penstock.store import Progress, Store
+from penstock.engine.refresh import Refreshed
+from penstock.engine.runtime import COUNTS
+from penstock.engine.sink import TableWriter, Written
+from penstock.store import Progress, RecordCounts, Store
 
 log = logging.getLogger(__name__)
 
@@ -48,46 +51,102 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self._token = token
         self._writer = writer
         self._ended = ended
+        self._run: str | None = None  # Spark tells of a start before it returns from it
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The engine reports the start itself, with the generation."""
+        self._run = self._run or str(event.runId)
+
+    def _is_own(self, run: object) -> bool:
+        return str(run) == self._run
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        if not self._is_own(event.progress.runId):
+            return
         try:
-            self._store.record_progress(self._progress(json.loads(event.progress.json)), engine_token=self._token)
+            found = json.loads(event.progress.json)
+            written = self._writer.written(int(found["batchId"]))
+            self._store.record_progress(
+                self._progress(found, written),
+                engine_token=self._token,
+                counts=_counts(found),
+                violations=written.violations if written else None,
+                anew=written.anew if written else False,
+            )
         except Exception:
             log.exception("%s: progress could not be recorded", self._spec.name)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        if self._is_own(event.runId):
+            self.idle()
+
+    def refreshed(self, done: Refreshed) -> None:
+        """As `onQueryProgress`, for a full refresh."""
+        written = self._writer.written(done.number)
+        try:
+            progress = Progress(
+                stream=self._spec.name,
+                generation=self._generation,
+                batch_id=done.number,
+                at=time.time(),
+                rows_in=done.new_messages,
+                rows_out=written.rows if written else 0,
+                duration_ms=done.duration_ms,
+                writer=written.writer if written else "empty",
+                offsets=done.offsets,
+            )
+            violations = written.violations if written else None
+            self._store.record_progress(progress, engine_token=self._token, violations=violations, anew=True)
+        except Exception:
+            log.exception("%s: progress could not be recorded", self._spec.name)
+
+    def idle(self) -> None:
+        """Nothing was to be done at the last look."""
         try:
             self._store.report(self._spec.name, engine_token=self._token, rows_in_per_s=0.0, rows_out_per_s=0.0)
         except Exception:
             log.exception("%s: idleness could not be recorded", self._spec.name)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    def ended(self, exception: str | None) -> None:
         try:
-            self._ended(event.exception)
+            self._ended(exception)
         except Exception:
             log.exception("%s: its end could not be recorded", self._spec.name)
 
-    def _progress(self, found: dict[str, Any]) -> Progress:
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        if self._is_own(event.runId):
+            self.ended(event.exception)
+
+    def _progress(self, found: dict[str, Any], written: Written | None) -> Progress:
         batch_id = int(found["batchId"])
-        written = self._writer.written(batch_id)
         state = found.get("stateOperators") or []
+        # Of Spark's own sink, which streams in real time have; -1 where it does not know.
+        published = max(int((found.get("sink") or {}).get("numOutputRows") or 0), 0)
         return Progress(
             stream=self._spec.name,
             generation=self._generation,
             batch_id=batch_id,
             at=time.time(),
             rows_in=int(found.get("numInputRows") or 0),
-            rows_out=written.rows if written else 0,
+            rows_out=written.rows if written else published,
             duration_ms=int((found.get("durationMs") or {}).get("triggerExecution") or 0),
-            writer=written.writer if written else "empty",
+            writer=written.writer if written else "kafka" if published else "empty",
             rows_in_per_s=_number(found.get("inputRowsPerSecond")),
             offsets=by_relation([_offset(each.get("endOffset")) for each in found["sources"]], self._spec.inputs),
             state_rows=sum(int(each.get("numRowsTotal") or 0) for each in state),
-            state_bytes=sum(int(each.get("memoryUsedBytes") or 0) for each in state),
+            state_bytes=sum(_state_size(each) for each in state),
         )
+
+
+def _counts(found: dict[str, Any]) -> dict[str, RecordCounts]:
+    """What `runtime.counted` counted, by source. A batch that was not run has no counts, or null ones."""
+    counts = {}
+    for source, each in (found.get("observedMetrics") or {}).items():
+        read = {name: int(each.get(name) or 0) for name in COUNTS}
+        if read["records"]:
+            wrong = read["bad"] + read["partly_bad"] > 0
+            counts[str(source)] = RecordCounts(**read, last_at=time.time() if wrong else None)
+    return counts
 
 
 def _number(value: Any) -> float:
@@ -97,6 +156,12 @@ def _number(value: Any) -> float:
     except (TypeError, ValueError):
         return 0.0
     return number if number == number and abs(number) != float("inf") else 0.0
+
+
+def _state_size(operator: dict[str, Any]) -> int:
+    """What a state store has in memory and in its files, in bytes."""
+    files = (operator.get("customMetrics") or {}).get("rocksdbSstFileSize") or 0
+    return int(operator.get("memoryUsedBytes") or 0) + int(files)
 
 
 def _offset(value: Any) -> Offset | None:

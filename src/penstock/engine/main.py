@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,14 +28,17 @@ from py4j.protocol import Py4JError
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock import processes
-from penstock.compiler.spec import StreamSpec
-from penstock.engine import process, session
+from penstock.compiler.spec import KafkaInput, StreamSpec
+from penstock.engine import process, session, tables
+from penstock.engine.follow import Follows
+from penstock.engine.maintenance import Maintenance
 from penstock.engine.streams import Streams
+from penstock.engine.topic_views import TopicViews
 from penstock.errors import ExitCode, PenstockError
-from penstock.errors.catalogue import ENGINE_START, LEASE_LOST, QUERY_FAILED, STREAM_FAILED
+from penstock.errors.catalogue import ENGINE_START, LEASE_LOST, QUERY_FAILED, STREAM_FAILED, STREAM_STUCK
 from penstock.paths import ProjectPaths
 from penstock.project.profile import read_settings
-from penstock.store import Command, Lease, Store
+from penstock.store import Command, Lease, RebuildPhase, Store
 from penstock.store.holder import holder_id, holder_name
 
 log = logging.getLogger("penstock.engine")
@@ -49,10 +53,21 @@ class Engine:
     """Takes commands and carries them out until it is told to end."""
 
     def __init__(
-        self, store: Store, streams: Streams, lease: Lease, stop: threading.Event, jvm: subprocess.Popen[bytes]
+        self,
+        store: Store,
+        streams: Streams,
+        views: TopicViews,
+        follows: Follows,
+        maintenance: Maintenance,
+        lease: Lease,
+        stop: threading.Event,
+        jvm: subprocess.Popen[bytes],
     ) -> None:
         self._store = store
         self._streams = streams
+        self._views = views
+        self._follows = follows
+        self._maintenance = maintenance
         self._lease = lease
         self._stop = stop
         self._jvm = jvm
@@ -79,8 +94,11 @@ class Engine:
                     return False
                 self._renewed = time.monotonic()
                 self._streams.check()
+                self._views.check()
             for command in self._store.take_commands():
-                turn = self._turns.setdefault(command.stream, threading.Lock())
+                # Maintenance looks after itself, and must not keep a stream from being stopped.
+                own = threading.Lock() if command.kind == "maintain" else None
+                turn = own or self._turns.setdefault(command.stream, threading.Lock())
                 self._pool.submit(self._answer, command, turn)
         except Py4JError:
             self._give_up("the JVM does not answer any more")
@@ -105,7 +123,7 @@ class Engine:
                 self._finish(command, ok=False, result=problem.as_dict())
             except Exception as problem:
                 log.exception("command %s for %s failed", command.kind, command.stream)
-                kind = QUERY_FAILED if command.kind == "prepare" else STREAM_FAILED
+                kind = STREAM_FAILED if command.kind in ("start", "adjust", "stop", "drop") else QUERY_FAILED
                 self._finish(
                     command, ok=False, result=kind.error(f"{command.stream}: {_first_line(problem)}").as_dict()
                 )
@@ -127,11 +145,41 @@ class Engine:
             case "start":
                 self._streams.start(self._store.desired(command.stream))
                 return {}
+            case "adjust":
+                self._streams.adjust(self._store.desired(command.stream))
+                return {}
             case "stop":
                 self._streams.stop(command.stream)
                 return {}
+            case "fail":
+                self._streams.fail(command.stream, STREAM_STUCK.error(str(command.payload["message"])))
+                return {}
             case "drop":
                 return self._streams.drop(command.stream, self._store.desired(command.stream))
+            case "takeover":
+                return self._streams.take_over(
+                    self._store.desired(command.stream),
+                    StreamSpec.from_json(command.payload["spec"]),
+                    str(command.payload["checkpoint"]),
+                )
+            case "discard":
+                kept = command.payload["phase"] == RebuildPhase.TAKEN_OVER.value
+                spec = StreamSpec.from_json(command.payload["spec"])
+                return self._streams.discard(spec, None if kept else str(command.payload["checkpoint"]))
+            case "source":
+                return {"properties": self._views.register(KafkaInput.model_validate_json(command.payload["spec"]))}
+            case "drop_source":
+                self._views.drop(command.stream)
+                return {}
+            case "follow":
+                self._follows.start(StreamSpec.from_json(command.payload["spec"]), command.payload["socket"])
+                return {}
+            case "replay":
+                where, dry = command.payload.get("where"), bool(command.payload.get("dry"))
+                return self._streams.replay(self._store.desired(command.stream), where=where, dry=dry)
+            case "maintain":
+                done = self._maintenance.maintain(self._store.desired(command.stream), enough=2)
+                return done.as_dict() if done is not None else {}
             case other:
                 raise QUERY_FAILED.error(f"The engine knows no command '{other}'.", hint="Update Penstock.")
 
@@ -171,7 +219,12 @@ def run(paths: ProjectPaths) -> ExitCode:
         spark.sql("SHOW SCHEMAS").collect()  # opens the catalog now, not under the first user's feet
     _end_on_signals(stop)  # again: Spark has put a handler of its own in the place of SIGINT's
     streams = Streams(spark, store, paths, lease.token)
-    engine = Engine(store, streams, lease, stop, spark.sparkContext._gateway.proc)
+    views = TopicViews(spark, store, paths)
+    with _kept(store, lease):
+        views.restore()
+    maintenance = Maintenance(store, paths, settings.maintenance, partial(tables.find, spark), streams.quiet)
+    jvm = spark.sparkContext._gateway.proc
+    engine = Engine(store, streams, views, Follows(spark, paths), maintenance, lease, stop, jvm)
     endpoint = process.Endpoint(
         pid=os.getpid(),
         started_at=processes.started_at(os.getpid()) or time.time(),
@@ -185,11 +238,14 @@ def run(paths: ProjectPaths) -> ExitCode:
     log.info(
         "ready after %.1f s, SQL on %s:%s, fencing token %s", time.monotonic() - began, endpoint.host, port, lease.token
     )
+    maintenance.start()
     kept = engine.run()
+    maintenance.close()
     if kept:
         process.endpoint_file(paths).unlink(missing_ok=True)
     log.info("stopping")
     streams.stop_all()
+    views.close()
     spark.stop()
     if not kept:
         return ExitCode.CONFLICT

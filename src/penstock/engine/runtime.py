@@ -3,47 +3,120 @@
 Rules
 - A job is a `Stream`: a function that builds the streaming DataFrame, and how and where its rows are written.
 - `start` is the only place that starts a query; the engine and a job on its own both go through it.
+- A stream with a backfill first reads what is there, in large batches, and ends by itself; whoever runs it notes that
+  (`checkpoint.backfill`) and starts it again, on the same checkpoint, as it then stays.
+- A stream that replaces its table is no Spark query but a loop of the engine's own (`engine.refresh`), with the same
+  life.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
-from penstock.engine import keys, tables
+from penstock.checkpoint import backfill, leftovers
+from penstock.compiler.messages import Messages
+from penstock.compiler.quality import BAD, EMPTY, PARTLY
+from penstock.compiler.spec import Publish
+from penstock.engine import failures, keys, real_time, snapshot, tables, topic_files
+from penstock.engine.changed_rows import Deletions, Follow
+from penstock.engine.changes import Changes
+from penstock.engine.expectations import Judge
 from penstock.engine.identity import Mark, application
-from penstock.engine.sink import TableWriter, Target
+from penstock.engine.messages import REGISTRY_CONF, decoded, note_unknown
+from penstock.engine.publish import Publisher
+from penstock.engine.refresh import Plan, Refresh
+from penstock.engine.sink import TableWriter, Target, TopicWriter
+from penstock.engine.snapshot import Broker, Topic
+from penstock.errors.catalogue import SOURCE_ANALYSIS
 from penstock.kafka.admin import resolve_bootstrap
-from penstock.kafka.security import Reference, Value, effective, java_options
+from penstock.kafka.security import effective, java_options, values_of
+from penstock.kafka.topic_watch import TopicWatch
+from penstock.kafka.writing import ensure_topic
 from penstock.paths import ProjectPaths
+from penstock.project.expectations import Expectation
+
+__all__ = [
+    "Expectation",
+    "Messages",
+    "Running",
+    "Stream",
+    "decoded",
+    "kafka_options",
+    "main",
+    "rows",
+    "session_for",
+    "start",
+]
+
+log = logging.getLogger(__name__)
 
 BOOTSTRAP_CONF = "spark.penstock.kafka.bootstrap"
 KAFKA_CONF = "spark.penstock.kafka.options"  # JSON: the profile's options, with references in place of secrets
 PROJECT_CONF = "spark.penstock.project"
+_HISTORY_CONF = "spark.penstock.history"  # of a session whose stream reads its history
+_HISTORY_TIMES = 10
+
+
+# What is counted of the records of a source, batch by batch.
+COUNTS = {
+    "records": "count(*)",
+    "empty": f"count(if(quality = '{EMPTY}', 1, null))",
+    "bad": f"count(if(quality = '{BAD}', 1, null))",
+    "partly_bad": f"count(if(quality = '{PARTLY}', 1, null))",
+}
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A compiled dynamic table."""
+    """A compiled dynamic table or source table."""
 
     name: str
     build: Callable[[SparkSession], DataFrame]
     table: str
-    mode: str  # append | upsert
+    mode: str  # append | upsert | replace
     keys: tuple[str, ...]
     time_window_ms: int
     continuous: bool
     shuffle_partitions: int
     small_batch_rows: int
     stateful: bool
+    view: str | None = None  # what people read in the place of the table
+    changes: Changes | None = None
+    follow: Follow | None = None
+    expectations: tuple[Expectation, ...] = ()
+    counts_rows: bool = False  # how many rows the table has is told with each batch
+    definition: str = ""  # of a full refresh: another one is a reason to refresh
+    topics: tuple[Topic, ...] = ()  # that a full refresh, or a stream in real time, reads
+    tables: tuple[str, ...] = ()  # the dynamic tables that a full refresh reads
+    backfill: bool = False  # it begins with what is there, in large batches
+    publish: Publish | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.mode == "replace"
+
+    @property
+    def judge(self) -> Judge | None:
+        """Of rows that are expected to be somehow. What follows an aggregate or a change leaves no row behind."""
+        follows = self.mode == "upsert" and (self.stateful or self.follow is not None)
+        return Judge(self.name, self.expectations, deletes=follows) if self.expectations else None
+
+    @property
+    def has_table(self) -> bool:
+        return self.publish is None or self.publish.table
 
     @property
     def output_mode(self) -> str:
@@ -54,8 +127,9 @@ class Stream:
 class Running:
     """A started stream."""
 
-    query: StreamingQuery
+    query: StreamingQuery | Refresh
     writer: TableWriter
+    history: Path | None = None  # the checkpoint of one that ends by itself, when it has read what was there
 
 
 def bootstrap(spark: SparkSession, explicit: str | None) -> str:
@@ -68,28 +142,112 @@ def kafka_options(
     spark: SparkSession, explicit: str | None, own: Mapping[str, str | Mapping[str, str]] | None = None
 ) -> dict[str, str]:
     """The broker's address and the credentials for it, of the source or of the profile; secrets are looked up now."""
+    if topic_files.home(spark) is not None:
+        return {}  # a test has no broker
     profile = json.loads(spark.conf.get(KAFKA_CONF, None) or "{}")
     project = Path(spark.conf.get(PROJECT_CONF, str(Path.cwd())) or ".")
-    options = effective(_values(own or {}), _values(profile), own_broker=explicit is not None, base=project.absolute())
+    options = effective(
+        values_of(own or {}), values_of(profile), own_broker=explicit is not None, base=project.absolute()
+    )
     return {"kafka.bootstrap.servers": bootstrap(spark, explicit), **java_options(options, partial(keys.opened, spark))}
 
 
-def _values(options: Mapping[str, str | Mapping[str, str]]) -> dict[str, Value]:
-    return {
-        name: value if isinstance(value, str) else Reference.model_validate(dict(value))
-        for name, value in options.items()
-    }
+def paced(spark: SparkSession, max_rows: int, min_rows: int = 1, delay_ms: int = 0) -> dict[str, str]:
+    """How many messages a batch reads: many while a stream reads its history, else as the model says."""
+    if spark.conf.get(_HISTORY_CONF, "false") == "true":
+        return {"maxOffsetsPerTrigger": str(max_rows * _HISTORY_TIMES)}
+    held = {"minOffsetsPerTrigger": str(min(min_rows, max_rows)), "maxTriggerDelay": f"{delay_ms}ms"}
+    return {"maxOffsetsPerTrigger": str(max_rows), **(held if min_rows > 1 else {})}
+
+
+def snapshot_options(spark: SparkSession, topic: Topic) -> dict[str, str]:
+    """What a refresh reads of a topic: the broker, the credentials and the offsets between which it reads."""
+    # Messages that retention takes away while they are read are no longer part of what the topic holds.
+    options = kafka_options(spark, topic.bootstrap, topic.security)
+    return {**options, **snapshot.bounds_of(spark, topic), "failOnDataLoss": "false"}
+
+
+def profile_broker(spark: SparkSession) -> Broker:
+    """The broker of the profile."""
+    return _broker(spark, Topic(relation=""))
+
+
+def _broker(spark: SparkSession, topic: Topic) -> Broker:
+    if topic_files.home(spark) is not None:
+        return Broker("", ())
+    project = Path(spark.conf.get(PROJECT_CONF, str(Path.cwd())) or ".")
+    profile = values_of(json.loads(spark.conf.get(KAFKA_CONF, None) or "{}"))
+    own = topic.bootstrap is not None
+    options = effective(values_of(topic.security), profile, own_broker=own, base=project.absolute())
+    return Broker(bootstrap(spark, topic.bootstrap), tuple(sorted(options.items())))
+
+
+def rows(spark: SparkSession, source: str, sql: str) -> DataFrame:
+    """The rows of a source. What Spark has against it is told as a fault of the source, not of the model."""
+    try:
+        return spark.sql(sql)
+    except AnalysisException as problem:
+        raise SOURCE_ANALYSIS.error(f"source {source}: {failures.sentence(problem)}") from problem
+
+
+def counted(spark: SparkSession, source: str, sql: str) -> DataFrame:
+    """The records of a source with their quality, which are counted as they pass: see `penstock.engine.listener`."""
+    return rows(spark, source, sql).observe(source, *(F.expr(f"{count} as {name}") for name, count in COUNTS.items()))
+
+
+def changes_of(spark: SparkSession, table: str) -> DataFrame:
+    """The changes of a table, as a stream: first all its rows, then what is inserted, updated and deleted."""
+    tables.keep_changes(spark, table)
+    reader = spark.readStream.format("delta").option("readChangeFeed", "true").option("maxBytesPerTrigger", "64m")
+    return reader.table(table)
 
 
 def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None = None) -> SparkSession:
     """A session of the stream's own, the `known` one or a new one: its settings and views touch nobody else's."""
     session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
-    for name in (BOOTSTRAP_CONF, KAFKA_CONF, PROJECT_CONF):
+    return topic_files.session(own_session(spark, session))
+
+
+def own_session(spark: SparkSession, session: SparkSession | None = None) -> SparkSession:
+    """A session that knows the project's broker and registry."""
+    session = session or spark.newSession()
+    for name in (BOOTSTRAP_CONF, KAFKA_CONF, REGISTRY_CONF, PROJECT_CONF, topic_files.RECORDS_CONF):
         value = spark.conf.get(name, None)
         if value is not None:
             session.conf.set(name, value)
     return session
+
+
+def table_schema(session: SparkSession, stream: Stream, rows: StructType) -> StructType:
+    """The columns of the stream's table: those of its rows, without the mark of deletion."""
+    if stream.follow is not None:
+        return stream.follow.schema(session, rows)
+    return StructType(
+        [field for field in rows.fields if stream.changes is None or field.name != stream.changes.deleted]
+    )
+
+
+def ensure_table(session: SparkSession, stream: Stream, schema: StructType, *, full_refresh: bool = False) -> bool:
+    """Make the stream's table, and the view over it, when they are missing; True when the table was made now."""
+    if not stream.has_table:
+        if full_refresh:
+            tables.drop(session, stream.table, stream.name)  # it had one before
+        return False
+    if stream.view is not None:
+        tables.free_view(session, stream.view, stream.name, full_refresh=full_refresh)
+    made = tables.ensure(session, stream.table, schema, stream.name, full_refresh=full_refresh)
+    ensure_view(session, stream, anew=made)
+    return made
+
+
+def ensure_view(session: SparkSession, stream: Stream, *, anew: bool = False) -> None:
+    """Make the view that people read when it is missing, or `anew`: whoever may drop a table may drop a view, too."""
+    if stream.view is None or (not anew and tables.exists(session, stream.view)):
+        return
+    place = {stream.changes.partition, stream.changes.offset, stream.changes.timestamp} if stream.changes else set()
+    shown = [name for name in session.table(tables.quoted(stream.table)).columns if name not in place]
+    tables.make_view(session, stream.view, stream.table, shown, stream.name)
 
 
 def start(
@@ -99,37 +257,114 @@ def start(
     checkpoint: Path,
     checkpoint_id: str,
     token: int,
-    prepare: Callable[[TableWriter], None] | None = None,
+    prepare: Callable[[TableWriter, Refresh | None], None] | None = None,
 ) -> Running:
-    """Start the stream on its checkpoint. `prepare` sees the writer before the first batch does."""
+    """Start the stream on its checkpoint. `prepare` sees the writer, and a refresh, before the first batch does."""
     # The pool is a property of this thread, and the query's own thread inherits it.
     session.sparkContext.setLocalProperty("spark.scheduler.pool", stream.name)
     session.sparkContext.setJobDescription(stream.name)
-    rows = stream.build(session)
+    history = stream.backfill and not backfill.is_over(checkpoint)
+    session.conf.set(_HISTORY_CONF, str(history).lower())
+    rows = None if stream.is_full else stream.build(session)
+    judge, follow = stream.judge, stream.follow
+    deletes = follow is not None or (judge is not None and judge.deletes and judge.drops)
     target = Target(
         stream=stream.name,
         table=stream.table,
-        path=tables.location(session, stream.table),
+        path=tables.location(session, stream.table) if stream.has_table else "",
         mode=stream.mode,
         keys=stream.keys,
         checkpoint=checkpoint,
         checkpoint_id=checkpoint_id,
-        small_batch_rows=stream.small_batch_rows,
+        small_batch_rows=0 if history else stream.small_batch_rows,
         stateful=stream.stateful,
+        changes=Deletions() if deletes else stream.changes,
+        follow=follow if follow is None or judge is None else _judging(follow, judge),
+        judge=judge,
+        counts_rows=stream.counts_rows,
     )
-    writer = TableWriter(target, token)
+    publisher = None
+    if rows is not None and stream.publish is not None and not stream.publish.real_time:
+        publisher = publisher_of(session, stream.publish, table_schema(session, stream, rows.schema), target)
+    writer = (TableWriter if stream.has_table else TopicWriter)(target, token, publisher)
     writer.fence()
+    if rows is None:
+        refresh = Refresh(session, _refreshes(session, stream), writer, checkpoint)
+        if prepare:
+            prepare(writer, refresh)
+        refresh.start()
+        return Running(refresh, writer)
+    if left := leftovers.sweep(checkpoint):
+        log.info("%s: cleared what a batch that was never planned left: %s", stream.name, ", ".join(left))
     if prepare:
-        prepare(writer)
-    query = (
+        prepare(writer, None)
+    if stream.publish is not None and stream.publish.real_time:
+        return Running(_in_real_time(session, stream, stream.publish, rows, checkpoint), writer)
+    sink = (
         rows.writeStream.queryName(stream.name)
         .outputMode(stream.output_mode)
         .option("checkpointLocation", str(checkpoint))
         .foreachBatch(writer)
-        .trigger(processingTime="0 seconds" if stream.continuous else f"{stream.time_window_ms} milliseconds")
-        .start()
     )
-    return Running(query, writer)
+    if history:
+        return Running(sink.trigger(availableNow=True).start(), writer, checkpoint)
+    every = "0 seconds" if stream.continuous else f"{stream.time_window_ms} milliseconds"
+    return Running(sink.trigger(processingTime=every).start(), writer)
+
+
+def _in_real_time(
+    session: SparkSession, stream: Stream, publish: Publish, rows: DataFrame, checkpoint: Path
+) -> StreamingQuery:
+    broker = profile_broker(session)
+    watch = TopicWatch()
+    try:
+        ends = [snapshot.ends(watch, topic, _broker(session, topic)) for topic in stream.topics]
+    finally:
+        watch.close()
+    ensure_topic(broker.bootstrap, publish.topic, dict(broker.options), partitions=publish.partitions)
+    return real_time.start(
+        rows,
+        publish,
+        name=stream.name,
+        options=kafka_options(session, None),
+        checkpoint=checkpoint,
+        partitions=sum(len(parts) for each in ends for parts in each.values()),
+        time_window_ms=stream.time_window_ms,
+    )
+
+
+def publisher_of(
+    session: SparkSession, publish: Publish | None, schema: StructType, target: Target
+) -> Publisher | None:
+    """What writes rows of that schema to the stream's topic; None when it has none."""
+    if publish is None:
+        return None
+    return Publisher(
+        session,
+        target.stream,
+        publish,
+        schema,
+        profile_broker(session),
+        upsert=target.mode == "upsert",
+        checkpoint=target.checkpoint,
+        checkpoint_id=target.checkpoint_id,
+    )
+
+
+def _judging(follow: Follow, judge: Judge) -> Follow:
+    return replace(follow, make=lambda rows: judge.judged(follow.make(rows)))
+
+
+def _refreshes(session: SparkSession, stream: Stream) -> Plan:
+    return Plan(
+        name=stream.name,
+        definition=stream.definition,
+        build=stream.build,
+        topics=[(topic, _broker(session, topic)) for topic in stream.topics],
+        followed=stream.tables,
+        time_window_ms=stream.time_window_ms,
+        watch=topic_files.watch(session),
+    )
 
 
 def main(stream: Stream) -> None:
@@ -143,19 +378,38 @@ def main(stream: Stream) -> None:
     arguments = parser.parse_args()
     spark = standalone(stream.name, arguments.project_dir)
     session = session_for(spark, stream)
-    tables.ensure(session, stream.table, stream.build(session).schema, stream.name)
+    ensure_table(session, stream, table_schema(session, stream, stream.build(session).schema))
     checkpoint = arguments.checkpoint.resolve()
-    token = _next_token(tables.location(session, stream.table), application(stream.name, checkpoint.name))
+    token = 1  # without a table, producers are told apart by the broker
+    if stream.has_table:
+        token = _next_token(tables.location(session, stream.table), application(stream.name, checkpoint.name))
+    try:
+        while _run(session, stream, checkpoint, token, once=arguments.once):
+            token += 1
+    finally:
+        spark.stop()
+
+
+def _run(session: SparkSession, stream: Stream, checkpoint: Path, token: int, *, once: bool) -> bool:
+    """Run the stream to its end; True if it must be run again: it met a schema that it did not know, or has only read
+    its history."""
     running = start(session, stream, checkpoint=checkpoint, checkpoint_id=checkpoint.name, token=token)
     try:
-        if arguments.once:
+        if once:
             running.query.processAllAvailable()
         else:
             running.query.awaitTermination()
+        if running.history is not None:
+            backfill.mark_over(running.history)
+            return True
+    except StreamingQueryException as problem:
+        if not note_unknown(session, str(problem)):
+            raise
+        return True
     finally:
         running.writer.close(timeout=30)
         running.query.stop()
-        spark.stop()
+    return False
 
 
 def _next_token(path: str, app: str) -> int:

@@ -12,11 +12,13 @@ import json
 import os
 import shutil
 import socket
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from penstock import jars
+from penstock.engine import archive
 from penstock.errors.catalogue import PORT_TAKEN
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings
@@ -79,8 +81,13 @@ def free_port(wanted: int = 0) -> int:
         return int(probe.getsockname()[1])
 
 
-def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: str) -> SparkSession:
-    """The engine's session, with the SQL endpoint open on `port`."""
+def create(
+    paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: str, java_options: str | None = None
+) -> SparkSession:
+    """The engine's session, with the SQL endpoint open on `port`. The JVM uses the archive of classes, if there is one,
+    or has the given options in its place.
+    """
+    classes = archive.options() if java_options is None else java_options
     engine = settings.engine
     paths.engine.mkdir(parents=True, exist_ok=True)
     scratch = paths.engine / "scratch"
@@ -91,11 +98,14 @@ def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: 
     # Spark passes its settings to the JVM as arguments, which every user of the machine can read.
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ["PYSPARK_PYTHON"] = (
+        sys.executable
+    )  # workers that decode need the same packages; Spark would take python3
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc would keep an arena per thread for RocksDB and Arrow
     conf = _COMMON | {
         "spark.app.name": f"penstock {paths.project.name}",
         "spark.driver.memory": engine.memory,
-        "spark.driver.extraJavaOptions": _java_options(paths),
+        "spark.driver.extraJavaOptions": f"{_java_options(paths)} {classes}",
         "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": LOOPBACK,
@@ -113,13 +123,44 @@ def create(paths: ProjectPaths, settings: RuntimeSettings, *, port: int, token: 
         conf["spark.penstock.kafka.bootstrap"] = settings.kafka.bootstrap
     if settings.kafka.options:
         conf["spark.penstock.kafka.options"] = json.dumps(settings.kafka.model_dump(mode="json")["options"])
+    if settings.schema_registry.options:
+        options = settings.schema_registry.model_dump(mode="json")["options"]
+        conf["spark.penstock.registry.options"] = json.dumps(options)
     return _build(f"local[{engine.cores}]", conf | engine.spark_conf)
+
+
+def for_tests(paths: ProjectPaths, memory: str = "1g") -> SparkSession:
+    """A session for stream tests: settings as an engine has them, a catalog in memory, nobody can connect to it."""
+    for folder in (paths.logs, paths.engine / "scratch"):
+        folder.mkdir(parents=True, exist_ok=True)
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    # It lives for a minute or so: quick compilation does more for it than thorough compilation.
+    java_options = f"{_java_options(paths)} -XX:TieredStopAtLevel=1 {archive.options()}"
+    conf = _COMMON | {
+        "spark.app.name": f"stream tests of {paths.project.name}",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(paths.warehouse),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.local.dir": str(paths.engine / "scratch"),
+        "spark.ui.enabled": "false",
+        "spark.sql.streaming.pollingDelay": "5ms",
+        "spark.penstock.project": str(paths.project),
+    }
+    session = _build("local[2]", conf)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
 
 
 def standalone(name: str, project: Path) -> SparkSession:
     """A session for one job under `spark-submit`: what the command line sets comes first."""
     conf = _COMMON | {"spark.penstock.project": str(project)}
     session = SparkSession.getActiveSession()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if session is None:
         builder = SparkSession.builder.appName(name).enableHiveSupport()
         for key, value in conf.items():

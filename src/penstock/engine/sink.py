@@ -5,7 +5,10 @@ Rules
   batch comes again, is found to be in, and is skipped.
 - Small batches are fetched as Arrow and committed by delta-rs in milliseconds; large ones by Spark's own writer, with
   the same identity. Either sees what the other wrote.
+- A full refresh is a batch that replaces all rows of the table, in one commit as well.
 - The number of rows is known before the batch runs when all inputs are topics; else a bounded look decides.
+- An upsert replaces rows by key; rows that are changes (`engine.changes`) replace or delete only what is older.
+- Rows that a model expects to be otherwise (`engine.expectations`) are counted, and left out if it says so.
 - A replaced writer (higher token in the log) stops with LEASE_LOST before it can write.
 - What was written is kept for the progress record, and so is the error that ended the stream: the JVM in between knows
   only a text of it.
@@ -13,30 +16,31 @@ Rules
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from penstock.checkpoint.offsets import committed_batch, kafka_rows
 from penstock.engine.arrow import last_per_key
-from penstock.engine.identity import NOTHING, Mark, application
+from penstock.engine.changed_rows import Deletions, Follow
+from penstock.engine.changes import Changes, clauses, newest_by_arrival
+from penstock.engine.expectations import HELD, Judge
+from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
+from penstock.engine.publish import CHUNK, Publisher, by_partition
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, LEASE_LOST
 
-log = logging.getLogger(__name__)
-
+ROWS = "rows"  # what the rows of a live test are counted as
 _TRIES = 5  # commits that met a concurrent one of somebody else (OPTIMIZE, a delete by hand)
 _SIMPLE = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "decimal"})
-_VACUUM_EVERY = 3600.0
-_VACUUM_KEEP = 24  # hours: a reader that began before then may still need the files that were replaced
+_REPLACE = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,16 @@ class Target:
     stream: str
     table: str  # schema.table
     path: str
-    mode: str  # append | upsert
+    mode: str  # append | upsert | replace
     keys: tuple[str, ...]
     checkpoint: Path
     checkpoint_id: str
     small_batch_rows: int
     stateful: bool
+    changes: Changes | Deletions | None = None  # of rows that may delete
+    follow: Follow | None = None  # of rows that are made from those of the batch
+    judge: Judge | None = None  # of rows that are expected to be somehow
+    counts_rows: bool = False  # of a live test, whose rows are all violations
 
 
 @dataclass(frozen=True)
@@ -61,25 +69,38 @@ class Written:
     batch_id: int
     writer: str  # delta-rs | spark | skipped | empty
     rows: int
+    violations: Mapping[str, int] = field(default_factory=dict)  # expectation -> rows that do not hold it
+    anew: bool = False  # the violations are all there are, not those of this batch
 
 
 class TableWriter:
     """The function that Spark calls with each batch."""
 
-    def __init__(self, target: Target, token: int) -> None:
+    def __init__(self, target: Target, token: int, publisher: Publisher | None = None) -> None:
         self._target = target
         self._token = token
+        self._publisher = publisher
         self._app = application(target.stream, target.checkpoint_id)
         self._busy = threading.Lock()  # held while a batch is being written
         self._guard = threading.Lock()
         self._closed = False
         self._written: dict[int, Written] = {}
         self.error: BaseException | None = None
-        self._vacuumed = time.monotonic()
-        self._table = DeltaTable(target.path)
+        self.small_batch_rows = target.small_batch_rows  # looked up at each batch
+        self._table = self._open()
+        self._large = False  # the last refresh was too large for delta-rs
+
+    def _open(self) -> DeltaTable:
+        return DeltaTable(self._target.path)
 
     # -- life ---------------------------------------------------------------------------------------------------------
     def fence(self) -> None:
+        """Shut out an older writer, from the table and from the topic."""
+        self._fence_table()
+        if self._publisher is not None:
+            self._publisher.fence()
+
+    def _fence_table(self) -> None:
         """Put this writer's token into the table's log, so that an older writer cannot commit any more.
 
         The log of a table that this checkpoint has written to names it. One that does not is another table, made after
@@ -108,7 +129,23 @@ class TableWriter:
         free = self._busy.acquire(timeout=timeout)
         if free:
             self._busy.release()
+            if self._publisher is not None:
+                self._publisher.close()
         return free
+
+    @contextmanager
+    def between_batches(self) -> Iterator[None]:
+        """Let no batch be written meanwhile."""
+        with self._busy:
+            yield
+
+    def newest_batch(self) -> int:
+        """The newest batch that is in the table; -1 before the first."""
+        return self._mark().batch_id
+
+    def is_published(self, batch_id: int) -> bool:
+        """Whether there is nothing left to publish of a batch."""
+        return self._publisher is None or self._publisher.has(batch_id)
 
     def written(self, batch_id: int) -> Written | None:
         """What became of a batch; asked for once, by the progress listener."""
@@ -126,40 +163,76 @@ class TableWriter:
             except BaseException as problem:
                 self.error = problem
                 raise
-            self._vacuum()
+            if self._target.counts_rows:
+                outcome = replace(outcome, violations={ROWS: self._rows()}, anew=True)
             with self._guard:
                 self._written[batch_id] = outcome
                 for old in sorted(self._written)[:-16]:  # nobody asked for them
                     del self._written[old]
 
     def _write(self, batch: DataFrame, batch_id: int) -> Written:
-        if self._mark().batch_id >= batch_id:
-            return Written(batch_id, "skipped", 0)
+        written = self._mark().batch_id >= batch_id
+        if written and self.is_published(batch_id):
+            return Written(batch_id, "skipped", 0, self._passed(batch))
+        changes, keys, follow, judge = self._target.changes, self._target.keys, self._target.follow, self._target.judge
+        if judge is not None and follow is None:
+            batch = judge.judged(batch)
         rows = self._small(batch, batch_id)
         if rows is None:
-            return self._by_spark(batch, batch_id)
-        if rows.num_rows == 0:
-            return Written(batch_id, "empty", 0)
+            return self._by_spark(batch, batch_id, written=written)
+        violations: Mapping[str, int] = {}
+        if follow is not None and rows.num_rows:
+            rows = follow.rows(batch.sparkSession, rows, batch.schema, keys)
+        if judge is not None and HELD in rows.column_names:
+            rows, violations = judge.taken(rows)
+        if rows.num_rows == 0 and self._target.mode != "replace":
+            return Written(batch_id, "empty", 0, violations)
         if self._target.mode == "upsert":
-            rows = last_per_key(rows, self._target.keys)
-        return self._by_delta_rs(rows, batch_id)
+            rows = changes.newest(rows, keys) if changes else last_per_key(rows, keys)
+        outcome = Written(batch_id, "skipped", 0) if written else self._by_delta_rs(rows, batch_id)
+        if self._publisher is not None:
+            self._publisher.send(rows.to_batches(max_chunksize=CHUNK), batch_id)
+        return replace(outcome, violations=violations)
+
+    def _passed(self, batch: DataFrame) -> Mapping[str, int]:
+        """What is counted of a batch whose rows are in already, but which nobody counted.
+
+        It has to run all the same: records are counted as they pass, and Spark refuses a batch of a query with state
+        whose state was not written by this very run.
+        """
+        judge = self._target.judge
+        if judge is not None and self._target.follow is None:
+            return judge.counted(judge.judged(batch))
+        batch.count()
+        return {}
 
     def _small(self, batch: DataFrame, batch_id: int) -> pa.Table | None:
         """The batch as Arrow if it is small and delta-rs can write it; None leaves it to Spark."""
-        limit = self._target.small_batch_rows
+        limit = self.small_batch_rows
         if limit <= 0 or not self._arrow_keys(batch):
             return None
+        if self._target.mode == "replace":
+            return self._look_at_refresh(batch, limit)
         expected = kafka_rows(self._target.checkpoint, batch_id)
         joined = self._target.stateful and self._target.mode == "append"  # may give many rows for few messages
         if expected is not None and not joined:
             return batch.toArrow() if expected <= limit else None
-        if self._target.stateful:
+        if self._target.stateful or batch_id == 0:
             return self._look_persisted(batch, limit)
         rows = batch.limit(limit + 1).toArrow()
         return rows if rows.num_rows <= limit else None
 
+    def _look_at_refresh(self, rows: DataFrame, limit: int) -> pa.Table | None:
+        """All rows of a refresh if they are few; one that was large is not computed twice to find that out again."""
+        if self._large:
+            return None
+        found = rows.limit(limit + 1).toArrow()
+        self._large = found.num_rows > limit
+        return None if self._large else found
+
     def _look_persisted(self, batch: DataFrame, limit: int) -> pa.Table | None:
-        # A stateful plan must run once and whole: half of it would leave partitions without their state.
+        # A stateful plan must run once and whole: half of it would leave partitions without their state. And so must a
+        # first batch, whose size is not known before: what passes twice is counted twice.
         batch.persist()
         rows = None
         try:
@@ -175,16 +248,18 @@ class TableWriter:
         if not self._target.keys:
             return True  # without asking the JVM for the columns
         types = dict(batch.dtypes)
-        return all(types[key].split("(")[0] in _SIMPLE for key in self._target.keys)
+        keys = self._target.follow.keys if self._target.follow else self._target.keys
+        return all(types[key].split("(")[0] in _SIMPLE for key in keys)
 
     # -- delta-rs -----------------------------------------------------------------------------------------------------
     def _by_delta_rs(self, rows: pa.Table, batch_id: int) -> Written:
         for _ in range(_TRIES):
             try:
-                if self._target.mode == "append":
-                    write_deltalake(self._table, rows, mode="append", commit_properties=self._commit(batch_id))
-                else:
+                if self._target.mode == "upsert":
                     self._merge(rows, batch_id)
+                else:
+                    mode: Literal["append", "overwrite"] = "append" if self._target.mode == "append" else "overwrite"
+                    write_deltalake(self._table, rows, mode=mode, commit_properties=self._commit(batch_id))
             except CommitFailedError:
                 if self._mark().batch_id >= batch_id:
                     return Written(batch_id, "skipped", 0)
@@ -194,40 +269,68 @@ class TableWriter:
 
     def _merge(self, rows: pa.Table, batch_id: int) -> None:
         same = " AND ".join(f'(target."{key}" IS NOT DISTINCT FROM source."{key}")' for key in self._target.keys)
-        (
-            self._table.merge(
-                rows,
-                same or "true",
-                source_alias="source",
-                target_alias="target",
-                commit_properties=self._commit(batch_id),
-            )
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
+        merge = self._table.merge(
+            rows,
+            same or "true",
+            source_alias="source",
+            target_alias="target",
+            commit_properties=self._commit(batch_id),
         )
+        if (changes := self._target.changes) is None:
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            return
+        newer, gone, mark = changes.is_newer(), changes.deletes(), [changes.deleted]
+        merge = merge.when_matched_delete(f"{newer} AND {gone}")
+        merge = merge.when_matched_update_all(f"{newer} AND NOT {gone}", except_cols=mark)
+        merge.when_not_matched_insert_all(f"NOT {gone}", except_cols=mark).execute()
 
     # -- Spark --------------------------------------------------------------------------------------------------------
-    def _by_spark(self, batch: DataFrame, batch_id: int) -> Written:
-        mark = Mark(self._token, batch_id)
+    def _by_spark(self, batch: DataFrame, batch_id: int, *, written: bool = False) -> Written:
+        rows, violations = batch, dict[str, int]()
         try:
-            if self._target.mode == "append":
-                options = {"txnAppId": self._app, "txnVersion": str(mark.version)}
-                batch.write.format("delta").mode("append").options(**options).save(self._target.path)
-            else:
-                self._merge_by_spark(batch, mark)
+            if self._target.follow is not None:
+                rows = self._target.follow.by_spark(batch.persist(), self._target.keys)
+            if self._target.judge is not None:
+                batch.persist()
+                rows, violations = self._target.judge.taken_by_spark(rows)
+            if self._target.mode == "upsert":
+                rows = self._changed_by_spark(rows)
+            if self._publisher is not None:
+                rows = rows.persist()  # read twice, computed once
+            outcome = Written(batch_id, "skipped", 0) if written else self._to_table(rows, batch_id)
+            if self._publisher is not None:
+                self._publisher.send(by_partition(rows), batch_id)
         finally:
+            rows.unpersist()
             batch.unpersist()
+        return replace(outcome, violations=violations)
+
+    def _to_table(self, rows: DataFrame, batch_id: int) -> Written:
+        mark = Mark(self._token, batch_id)
+        if self._target.mode == "upsert":
+            self._merge_by_spark(rows, mark)
+        else:
+            mode = "append" if self._target.mode == "append" else "overwrite"
+            options = {"txnAppId": self._app, "txnVersion": str(mark.version)}
+            rows.write.format("delta").mode(mode).options(**options).save(self._target.path)
         found = self._mark()
         if found != mark:
             raise LEASE_LOST.error(f"{self._target.stream}: batch {batch_id} was not taken: {found} is in the log.")
-        return Written(batch_id, "spark", self._rows_of_last_commit())
+        count = self._rows_of_last_commit()
+        self._large = self._large and count > self._target.small_batch_rows
+        return Written(batch_id, "spark", count)
+
+    def _changed_by_spark(self, batch: DataFrame) -> DataFrame:
+        """The newest row of each key."""
+        changes, keys = self._target.changes, self._target.keys
+        if changes is not None:
+            return changes.newest_by_spark(batch, keys)
+        return newest_by_arrival(batch, keys) if keys else batch
 
     def _merge_by_spark(self, batch: DataFrame, mark: Mark) -> None:
         session = batch.sparkSession
         view = "penstock_batch"
-        if self._target.keys:
-            batch = _newest_per_key(batch, self._target.keys)
+        changes = self._target.changes
         batch.createOrReplaceTempView(view)
         session.conf.set("spark.databricks.delta.write.txnAppId", self._app)
         session.conf.set("spark.databricks.delta.write.txnVersion", str(mark.version))
@@ -235,33 +338,29 @@ class TableWriter:
             same = " AND ".join(f"target.`{key}` <=> source.`{key}`" for key in self._target.keys) or "true"
             session.sql(
                 f"MERGE INTO delta.`{self._target.path}` AS target USING {view} AS source ON {same} "
-                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                f"{clauses(changes, batch.columns) if changes else _REPLACE}"
             )
         finally:
             session.conf.unset("spark.databricks.delta.write.txnAppId")
             session.conf.unset("spark.databricks.delta.write.txnVersion")
 
+    def _rows(self) -> int:
+        """How many rows the table has."""
+        self._mark()
+        counts = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
+        return sum(int(count or 0) for count in counts.to_pylist())
+
     def _rows_of_last_commit(self) -> int:
         metrics: dict[str, Any] = self._table.history(1)[0].get("operationMetrics", {})
         return int(metrics.get("numSourceRows") or metrics.get("numOutputRows") or 0)
 
-    # -- files that were replaced -------------------------------------------------------------------------------------
-    def _vacuum(self) -> None:
-        """Delete what upserts replaced a day ago: a small table that is updated every second would fill the disk."""
-        if self._target.mode != "upsert" or time.monotonic() - self._vacuumed < _VACUUM_EVERY:
-            return
-        self._vacuumed = time.monotonic()
-        try:
-            gone = self._table.vacuum(_VACUUM_KEEP, dry_run=False, enforce_retention_duration=False)
-        except DeltaError as problem:
-            log.warning("%s: old files could not be deleted: %s", self._target.stream, problem)
-        else:
-            log.info("%s: %s old files deleted", self._target.stream, len(gone))
-
     # -- identity -----------------------------------------------------------------------------------------------------
     def _mark(self) -> Mark:
         """The newest mark in the log; LEASE_LOST when it is a newer writer's."""
-        self._table.update_incremental()
+        try:
+            self._table.update_incremental()
+        except DeltaError:  # after a long rest: the commits since are gone from the log, behind a checkpoint
+            self._table = DeltaTable(self._target.path)
         mark = Mark.of(self._table.transaction_version(self._app))
         if mark.token > self._token:
             raise LEASE_LOST.error(f"{self._target.stream}: a newer engine (token {mark.token}) writes this table now.")
@@ -274,11 +373,20 @@ class TableWriter:
         return CommitProperties(app_transactions=[Transaction(self._app, mark.version)])
 
 
-def _newest_per_key(batch: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """The last row of each key in the order of the input: partitions keep it, and a key lives in one partition."""
-    row = F.struct(*[F.col(f"`{name}`") for name in batch.columns])
-    numbered = batch.select(
-        *[F.col(f"`{key}`") for key in keys], row.alias("row"), F.monotonically_increasing_id().alias("n")
-    )
-    newest = numbered.groupBy(*[f"`{key}`" for key in keys]).agg(F.max_by("row", "n").alias("row"))
-    return newest.select("row.*")
+class TopicWriter(TableWriter):
+    """The same without a table: rows go to a topic alone."""
+
+    def _open(self) -> Any:
+        return None
+
+    def _fence_table(self) -> None:
+        """There is none."""
+
+    def _mark(self) -> Mark:
+        return Mark(self._token, self._publisher.newest if self._publisher else NO_BATCH)
+
+    def _by_delta_rs(self, rows: pa.Table, batch_id: int) -> Written:
+        return Written(batch_id, "kafka", rows.num_rows)
+
+    def _to_table(self, rows: DataFrame, batch_id: int) -> Written:
+        return Written(batch_id, "kafka", int(rows.count()))

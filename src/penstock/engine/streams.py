@@ -9,28 +9,31 @@ Rules
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.compiler import render_job
+from penstock.checkpoint import backfill
+from penstock.checkpoint.offsets import committed
 from penstock.compiler.spec import StreamSpec
-from penstock.engine import failures, runtime, tables
+from penstock.engine import expectations, failures, jobs, messages, publish, runtime, tables, takeover
+from penstock.engine.culprit import Culprits, Failure
 from penstock.engine.listener import ProgressListener
+from penstock.engine.refresh import Refresh
+from penstock.engine.replay import Replay
 from penstock.engine.sink import TableWriter
 from penstock.errors import Location, PenstockError
-from penstock.errors.catalogue import LEASE_LOST
-from penstock.paths import ProjectPaths, safe_name
+from penstock.errors.catalogue import LEASE_LOST, MODEL_NOT_INCREMENTAL
+from penstock.paths import ProjectPaths, beside, is_beside, safe_name
 from penstock.store import Desired, Store, StreamState
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class _Live:
     generation: int
     session: SparkSession
     listener: ProgressListener
+    checkpoint: Path
 
 
 class Streams:
@@ -58,27 +62,48 @@ class Streams:
         self._lock = threading.RLock()  # of the two below; never held while Spark works
         self._live: dict[str, _Live] = {}
         self._stopping: set[str] = set()
+        self._culprits = Culprits(spark, store, paths, token)
         self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
 
     # -- prepare ------------------------------------------------------------------------------------------------------
     def prepare(self, spec: StreamSpec, *, full_refresh: bool, dry: bool) -> dict[str, Any]:
-        """Have Spark read the model, and make its table unless `dry`. Nothing is started or changed when it fails."""
-        job = self._load(spec, self._paths.jobs / safe_name(spec.name) / "prepare" / "job.py")
+        """Have Spark read the model, and make its table unless `dry`. Nothing is started or changed when it fails.
+
+        When the table is there with other columns than the query's, it is left as it is and `changes` says how.
+        """
+        job = jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "prepare" / "job.py")
         session = runtime.session_for(self._spark, job.STREAM)
         at = Location(spec.path)
         try:
             rows = job.build(session)
-            _check_streaming(rows, job.STREAM.output_mode)
+            if not spec.is_full:
+                check_streaming(rows, job.STREAM.output_mode)
+            schema = runtime.table_schema(session, job.STREAM, rows.schema)
         except (PySparkException, Py4JJavaError, PenstockError) as problem:
-            raise failures.of_model(problem, spec) from problem
-        tables.check_columns(rows.schema, at)
+            told = failures.of_model(problem, spec)
+            if told.kind is MODEL_NOT_INCREMENTAL and spec.refresh_mode == "auto":
+                return {"full": f"Spark refuses it as a stream: {told.message}"}  # the caller asks again
+            raise told from problem
+        tables.check_columns(schema, at)
+        tables.check_contract(schema, spec.output.contract, at)
+        if spec.expectations:
+            expectations.check(session.createDataFrame([], schema), spec.expectations, at)
+        if spec.publish is not None:
+            publish.check(session, spec.publish, schema, at)
+        columns = [[field.name, field.dataType.simpleString()] for field in schema.fields]
+        changes = [] if full_refresh else tables.changes(session, spec.output.relation, schema, spec.name)
+        added = spec.output.on_schema_change == "append_new_columns" and all(each.added for each in changes)
+        if changes and not added:
+            return {"columns": columns, "made": False, "changes": [each.text for each in changes]}
+        if changes and not dry:
+            self.stop(spec.name)  # it knows nothing of the new columns; it is started again with the new version
+            tables.add_columns(session, spec.output.relation, [each.column for each in changes if each.column])
         if full_refresh and not dry:
             self.stop(spec.name)  # commands of a stream take turns: nobody starts it before this one is done
-        made = not dry and tables.ensure(
-            session, spec.output.relation, rows.schema, spec.name, full_refresh=full_refresh
-        )
-        columns = [[field.name, field.dataType.simpleString()] for field in rows.schema.fields]
-        return {"columns": columns, "made": made}
+        made = not dry and runtime.ensure_table(session, job.STREAM, schema, full_refresh=full_refresh)
+        if not dry and spec.has_table:
+            tables.keep_checks(session, spec.output.relation, dict(spec.output.checks), at)
+        return {"columns": columns, "made": made, "changes": []}
 
     # -- start and stop -----------------------------------------------------------------------------------------------
     def start(self, want: Desired) -> None:
@@ -100,20 +125,26 @@ class Streams:
             self._failed(want.stream, failures.of_model(problem, spec))
 
     def _start(self, want: Desired, spec: StreamSpec) -> None:
-        job = self._load(spec, self._paths.job(want.stream, want.generation))
+        job = jobs.load(spec, self._paths.job(want.stream, want.generation))
         session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
         self._sessions[want.stream] = session
+        runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         listeners: list[ProgressListener] = []
 
-        def listen(writer: TableWriter) -> None:
+        def listen(writer: TableWriter, refresh: Refresh | None) -> None:
             def ended(exception: str | None) -> None:
                 self._ended(want.stream, writer, exception)
 
             listener = ProgressListener(self._store, spec, want.generation, self._token, writer, ended)
-            session.streams.addListener(listener)
             listeners.append(listener)
+            if refresh is None:
+                session.streams.addListener(listener)
+                began = committed(checkpoint, spec.inputs, written=writer.newest_batch())
+                self._store.record_beginning(want.stream, want.generation, began)
+            else:
+                refresh.listen(listener.refreshed, listener.idle, listener.ended)
 
         try:
             running = runtime.start(
@@ -125,19 +156,42 @@ class Streams:
                 prepare=listen,
             )
         except BaseException:
-            for listener in listeners:
-                session.streams.removeListener(listener)
+            if not job.STREAM.is_full:
+                for listener in listeners:
+                    session.streams.removeListener(listener)
             raise
         query = running.query
         self._report(want.stream, state=StreamState.RUNNING, run_id=str(query.runId), retry_at=None)
         log.info("%s runs, generation %s, checkpoint %s", want.stream, want.generation, want.checkpoint_id)
         # From here on its end is noticed; should it have ended before, nobody was told.
         with self._lock:
-            self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0])
+            self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint)
         self._check(want.stream, self._live[want.stream])
+        self._clear_checkpoints(want, checkpoint)
+
+    def _clear_checkpoints(self, want: Desired, checkpoint: Path) -> None:
+        """Remove those of generations before, whose rows are gone."""
+        rebuild = self._store.rebuild(want.stream)
+        kept = {checkpoint.name, rebuild.checkpoint_id if rebuild else checkpoint.name}
         for old in checkpoint.parent.iterdir():
-            if old != checkpoint:  # of a generation before, whose table is gone
+            if old.name not in kept and not is_beside(want.stream):
                 shutil.rmtree(old, ignore_errors=True)
+
+    def running(self, stream: str) -> runtime.Running | None:
+        """The stream's query and writer while it runs."""
+        with self._lock:
+            live = self._live.get(stream)
+        return live.running if live is not None else None
+
+    def adjust(self, want: Desired) -> None:
+        """Take over settings of a running stream that need no restart."""
+        with self._lock:
+            live = self._live.get(want.stream)
+            if live is None or live.generation != want.generation:
+                return  # it reads them when it starts
+            spec = StreamSpec.from_json(want.spec_json)
+            live.running.writer.small_batch_rows = spec.small_batch_rows
+            self._live[want.stream] = replace(live, spec=spec)
 
     def check(self) -> None:
         """Notice every query that ended without its end having been recorded."""
@@ -153,21 +207,43 @@ class Streams:
 
     def stop(self, stream: str) -> None:
         """Stop a stream; its batch may finish first."""
+        self._stop(stream, state=StreamState.STOPPED)
+        log.info("%s stopped", stream)
+
+    def fail(self, stream: str, problem: PenstockError) -> None:
+        """End a stream that somebody found to be beyond help; it counts as a failure, and comes back as after one."""
+        with self._lock:
+            if stream not in self._live:
+                return  # it ended in another way since
+        log.error("%s is ended: %s", stream, problem)
+        self._stop(stream, **_failure(problem))
+
+    def _stop(self, stream: str, **end: Any) -> None:
+        end |= {"rows_in_per_s": 0.0, "rows_out_per_s": 0.0}
         with self._lock:
             live = self._live.get(stream)
             if live is None:
-                self._report(stream, state=StreamState.STOPPED, rows_in_per_s=0.0, rows_out_per_s=0.0)
+                self._report(stream, **end)
                 return
             self._stopping.add(stream)
         if not live.running.writer.close(FINISH_BATCH):
             log.warning("%s: its batch did not finish in %s s and is abandoned", stream, FINISH_BATCH)
         live.running.query.stop()
         self._forget(stream, live)
-        self._report(stream, state=StreamState.STOPPED, run_id=None, rows_in_per_s=0.0, rows_out_per_s=0.0)
-        log.info("%s stopped", stream)
+        self._report(stream, run_id=None, **end)
+
+    def abandon(self, stream: str) -> None:
+        """End a stream as a crash would: its batch is not waited for, and nothing is reported."""
+        with self._lock:
+            live = self._live.get(stream)
+            self._stopping.add(stream)
+        if live is not None:
+            live.running.query.stop()
+            self._forget(stream, live)
 
     def stop_all(self) -> None:
         """Stop every stream, all at once."""
+        self._culprits.close()
         with self._lock:
             names = list(self._live)
         threads = [threading.Thread(target=self._quietly_stop, args=(name,), daemon=True) for name in names]
@@ -186,10 +262,53 @@ class Streams:
         """Stop the stream, drop its table, delete its checkpoints and jobs."""
         self.stop(stream)
         spec = StreamSpec.from_json(want.spec_json)
+        if spec.output.view is not None:
+            tables.drop_view(self._spark, spec.output.view, stream)
         dropped = tables.drop(self._spark, spec.output.relation, stream)
         for folder in (self._paths.checkpoints / safe_name(stream), self._paths.jobs / safe_name(stream)):
             shutil.rmtree(folder, ignore_errors=True)
         return {"dropped": dropped}
+
+    # -- rebuild beside -----------------------------------------------------------------------------------------------
+    def take_over(self, want: Desired, spec: StreamSpec, checkpoint_id: str) -> dict[str, Any]:
+        """Replace the rows of a stream by those of its rebuild; neither of the two runs."""
+        for stream in (want.stream, beside(want.stream)):
+            self._stop_live(stream)
+        old = StreamSpec.from_json(want.spec_json)
+        done = takeover.take_over(
+            runtime.own_session(self._spark), self._token, spec,
+            checkpoint_id=checkpoint_id, old=old, old_checkpoint=want.checkpoint_id,
+        )  # fmt: skip
+        log.info("%s: the rows of checkpoint %s %s", want.stream, checkpoint_id, "are in" if done else "were in")
+        return {"done": done}
+
+    def discard(self, spec: StreamSpec, checkpoint_id: str | None) -> dict[str, Any]:
+        """Clear away the hidden table of a rebuild, and its checkpoint if it is of no use any more."""
+        name = beside(spec.name)
+        self._stop_live(name)
+        dropped = tables.drop(self._spark, beside(spec.output.relation), name)
+        shutil.rmtree(self._paths.jobs / safe_name(name), ignore_errors=True)
+        if checkpoint_id is not None:
+            shutil.rmtree(self._paths.checkpoint(name, checkpoint_id), ignore_errors=True)
+        return {"dropped": dropped}
+
+    def _stop_live(self, stream: str) -> None:
+        with self._lock:
+            live = stream in self._live
+        if live:
+            self.stop(stream)
+
+    # -- maintenance --------------------------------------------------------------------------------------------------
+    def quiet(self, stream: str) -> AbstractContextManager[None]:
+        """While it is open, a running stream writes no batch."""
+        with self._lock:
+            live = self._live.get(stream)
+        return nullcontext() if live is None else live.running.writer.between_batches()
+
+    # -- replay -------------------------------------------------------------------------------------------------------
+    def replay(self, want: Desired, *, where: str | None, dry: bool) -> dict[str, Any]:
+        """Give the quarantined records of a source that fit by now to the streams that passed them."""
+        return Replay(self._spark, self._store, self._paths, self._token, want).run(where=where, dry=dry)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
     def _ended(self, stream: str, writer: TableWriter, exception: str | None) -> None:
@@ -199,57 +318,76 @@ class Streams:
             if stream in self._stopping or live is None or live.running.writer is not writer:
                 return
             del self._live[stream]
-        live.session.streams.removeListener(live.listener)
+        _silence(live)
+        writer.close(0)  # Spark goes on holding it, and with it a producer
+        if self._new_schema(stream, live, exception) or self._history_read(stream, live, exception):
+            return
         problem = failures.of_stream(writer.error or exception or "the query ended without an error", live.spec)
         if problem.kind is LEASE_LOST:
             log.error("%s", problem)
         else:
             log.error("%s failed: %s\n%s", stream, problem, exception or "")
+        failure = Failure(stream, live.spec, live.generation, live.checkpoint, problem)
         try:
-            self._failed(stream, problem)
+            self._failed(stream, self._culprits.known(failure))
         except PenstockError:
             with self._lock:
                 self._live.setdefault(stream, live)  # `check` tries again
             raise
+        self._culprits.look_into(failure)
+
+    def _new_schema(self, stream: str, live: _Live, exception: str | None) -> bool:
+        """Whether the query ended for a schema id it did not know: it is started again at once, and looks it up.
+
+        That is no failure. The batch was not committed, and comes again from the checkpoint.
+        """
+        ids = messages.note_unknown(live.session, exception or "")
+        if not ids:
+            return False
+        log.info("%s has messages of a new schema (id %s) and starts again with it", stream, ", ".join(map(str, ids)))
+        self._report(stream, state=StreamState.PENDING, run_id=None, rows_in_per_s=0.0, rows_out_per_s=0.0)
+        return True
+
+    def _history_read(self, stream: str, live: _Live, exception: str | None) -> bool:
+        """Whether the query ended because it has read its history: it goes on live, on the same checkpoint."""
+        if live.running.history is None or exception or live.running.writer.error:
+            return False
+        backfill.mark_over(live.running.history)
+        log.info("%s has read its history and goes on live", stream)
+        self._report(stream, state=StreamState.PENDING, run_id=None, rows_in_per_s=0.0, rows_out_per_s=0.0)
+        return True
 
     def _failed(self, stream: str, problem: PenstockError) -> None:
-        self._report(
-            stream,
-            state=StreamState.FAILED,
-            run_id=None,
-            retry_at=None,
-            last_failure_at=time.time(),
-            error_code=problem.code,
-            error=str(problem),
-            rows_in_per_s=0.0,
-            rows_out_per_s=0.0,
-        )
+        self._report(stream, run_id=None, rows_in_per_s=0.0, rows_out_per_s=0.0, **_failure(problem))
 
     def _forget(self, stream: str, live: _Live) -> None:
         with self._lock:
             self._stopping.discard(stream)
             if self._live.get(stream) is live:
                 del self._live[stream]
-        live.session.streams.removeListener(live.listener)
+        _silence(live)
 
     def _report(self, stream: str, **changes: Any) -> None:
         if not self._store.report(stream, engine_token=self._token, **changes):
             log.error("%s: a newer engine reports this stream; this one is out of date", stream)
 
-    # -- jobs ---------------------------------------------------------------------------------------------------------
-    def _load(self, spec: StreamSpec, file: Path) -> ModuleType:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(render_job(spec), encoding="utf-8")
-        name = f"penstock_job_{safe_name(spec.name).replace('.', '_').replace('-', '_')}"
-        found = importlib.util.spec_from_file_location(name, file)
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-        return module
+
+def _failure(problem: PenstockError) -> dict[str, Any]:
+    return {
+        "state": StreamState.FAILED,
+        "retry_at": None,
+        "last_failure_at": time.time(),
+        "error_code": problem.code,
+        "error": str(problem),
+    }
 
 
-def _check_streaming(rows: DataFrame, output_mode: str) -> None:
+def _silence(live: _Live) -> None:
+    if not isinstance(live.running.query, Refresh):  # that tells its listener itself, not by way of Spark
+        live.session.streams.removeListener(live.listener)
+
+
+def check_streaming(rows: DataFrame, output_mode: str) -> None:
     """Ask Spark now what it would otherwise say at the start: can it keep this query as a stream?"""
     jvm = rows.sparkSession._jvm
     assert jvm is not None

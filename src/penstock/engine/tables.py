@@ -1,4 +1,4 @@
-"""The Delta tables of dynamic tables: make, compare, drop.
+"""The Delta tables of streams, and views over them: make, compare, drop.
 
 Rules
 - A table that a stream made carries the property `penstock.stream`; nothing else is ever written over or dropped.
@@ -7,20 +7,38 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
 
+from penstock.engine.maintenance import properties
 from penstock.errors import Location
-from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, MODEL_ANALYSIS, TABLE_CONFLICT
+from penstock.errors.catalogue import (
+    CHANGE_NEEDS_REBUILD,
+    CONSTRAINT_BROKEN,
+    CONTRACT_BROKEN,
+    MODEL_ANALYSIS,
+    TABLE_CONFLICT,
+)
 
 OWNER = "penstock.stream"
+_CHECK = "delta.constraints."
+_CHANGE_FEED = "delta.enableChangeDataFeed"
 
 
 def quoted(table: str) -> str:
     """`schema`.`table`, whatever signs the names have."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in table.split("."))
+
+
+def quoted_name(column: str) -> str:
+    """One name, whatever signs it has: a dot is part of it."""
+    return f"`{column.replace('`', '``')}`"
 
 
 def exists(spark: SparkSession, table: str) -> bool:
@@ -29,9 +47,15 @@ def exists(spark: SparkSession, table: str) -> bool:
 
 def location(spark: SparkSession, table: str) -> str:
     """Where the table's files are."""
-    row = spark.sql(f"DESCRIBE DETAIL {quoted(table)}").first()
-    assert row is not None
-    return str(row["location"]).removeprefix("file:")
+    state = spark._jsparkSession.sessionState()
+    # The catalog knows; DESCRIBE DETAIL would read the table's log for it.
+    found = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted(table))).location()
+    return str(found.getPath() if found.getScheme() in (None, "file") else found)
+
+
+def find(spark: SparkSession, table: str) -> str | None:
+    """Where the table's files are, if it exists."""
+    return location(spark, table) if exists(spark, table) else None
 
 
 def owner(spark: SparkSession, table: str) -> str | None:
@@ -70,15 +94,21 @@ def ensure(spark: SparkSession, table: str, schema: StructType, stream: str, *, 
         elif full_refresh:
             spark.sql(f"DROP TABLE {quoted(table)}")
         else:
-            _compare(spark, table, schema)
+            _compare(spark, table, schema, stream)
             return False
-    name = stream.replace("'", "\\'")
     columns = nullable(schema).toDDL()
+    kept = ", ".join(f"'{name}' = '{value}'" for name, value in properties().items())
     spark.sql(
-        f"CREATE TABLE {quoted(table)} ({columns}) USING delta TBLPROPERTIES ("
-        f"'{OWNER}' = '{name}', 'delta.logRetentionDuration' = 'interval 7 days')"
+        f"CREATE TABLE {quoted(table)} ({columns}) USING delta TBLPROPERTIES ('{OWNER}' = '{_escaped(stream)}', {kept})"
     )
     return True
+
+
+def keep_changes(spark: SparkSession, table: str) -> None:
+    """Let the table keep its changes from now on; a stream that is told of deletions needs them."""
+    kept = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").where(f"key = '{_CHANGE_FEED}' and value = 'true'")
+    if kept.isEmpty():
+        spark.sql(f"ALTER TABLE {quoted(table)} SET TBLPROPERTIES ('{_CHANGE_FEED}' = 'true')")
 
 
 def drop(spark: SparkSession, table: str, stream: str) -> bool:
@@ -86,6 +116,33 @@ def drop(spark: SparkSession, table: str, stream: str) -> bool:
     if not exists(spark, table) or _is_view(spark, table) or owner(spark, table) != stream:
         return False
     spark.sql(f"DROP TABLE {quoted(table)}")
+    return True
+
+
+def free_view(spark: SparkSession, view: str, stream: str, *, full_refresh: bool = False) -> None:
+    """See to it that nothing of somebody else's has the view's name."""
+    spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(view.rsplit('.', 1)[0])}")
+    if not exists(spark, view) or (_is_view(spark, view) and owner(spark, view) == stream):
+        return
+    if not full_refresh:
+        raise TABLE_CONFLICT.error(f"{view} exists and was not made by this stream.")
+    spark.sql(f"DROP {'VIEW' if _is_view(spark, view) else 'TABLE'} {quoted(view)}")
+
+
+def make_view(spark: SparkSession, view: str, table: str, columns: Sequence[str], stream: str) -> None:
+    """A view over some columns of a table; nothing can be written through it."""
+    names = ", ".join(f"`{name.replace('`', '``')}`" for name in columns)
+    spark.sql(
+        f"CREATE OR REPLACE VIEW {quoted(view)} TBLPROPERTIES ('{OWNER}' = '{_escaped(stream)}') "
+        f"AS SELECT {names} FROM {quoted(table)}"
+    )
+
+
+def drop_view(spark: SparkSession, view: str, stream: str) -> bool:
+    """Drop the view if this stream made it."""
+    if not exists(spark, view) or not _is_view(spark, view) or owner(spark, view) != stream:
+        return False
+    spark.sql(f"DROP VIEW {quoted(view)}")
     return True
 
 
@@ -102,16 +159,81 @@ def nullable(kind: DataType) -> Any:
             return kind
 
 
+def _escaped(text: str) -> str:
+    return text.replace("'", "\\'")
+
+
 def _is_view(spark: SparkSession, table: str) -> bool:
     return bool(spark.catalog.getTable(quoted(table)).tableType == "VIEW")
 
 
-def _compare(spark: SparkSession, table: str, schema: StructType) -> None:
+@dataclass(frozen=True)
+class Change:
+    """How a column of a query differs from the table's."""
+
+    text: str
+    column: StructField | None = None  # the new one
+
+    @property
+    def added(self) -> bool:
+        return self.column is not None
+
+
+def changes(spark: SparkSession, table: str, schema: StructType, stream: str) -> list[Change]:
+    """How the columns of the stream's table differ from the query's; nothing when there is no such table."""
+    if not exists(spark, table) or _is_view(spark, table) or owner(spark, table) != stream:
+        return []
     old = {c.name.lower(): c.dataType.simpleString() for c in spark.table(quoted(table)).schema.fields}
     new = {c.name.lower(): c.dataType.simpleString() for c in schema.fields}
-    if old == new:
+    fields = {c.name.lower(): c for c in schema.fields}
+    found = [Change(f"column {name} is new", fields[name]) for name in new if name not in old]
+    found += [Change(f"column {name} is gone") for name in old if name not in new]
+    return found + [Change(f"column {n} {old[n]} -> {new[n]}") for n in new if n in old and old[n] != new[n]]
+
+
+def add_columns(spark: SparkSession, table: str, columns: list[StructField]) -> None:
+    """Rows that are there already have null in them."""
+    spark.sql(f"ALTER TABLE {quoted(table)} ADD COLUMNS ({nullable(StructType(columns)).toDDL()})")
+
+
+def check_contract(schema: StructType, contract: tuple[tuple[str, str], ...], at: Location) -> None:
+    """Compare the query's columns with those that the contract promises; nothing to do without one."""
+    if not contract:
         return
-    changes = [f"column {name} is new" for name in new if name not in old]
-    changes += [f"column {name} is gone" for name in old if name not in new]
-    changes += [f"column {n} {old[n]} -> {new[n]}" for n in new if n in old and old[n] != new[n]]
-    raise CHANGE_NEEDS_REBUILD.error(f"{table}: the columns changed: {'; '.join(changes)}.")
+    promised = {name.lower(): (name, StructType.fromDDL(f"c {kind}")["c"].dataType) for name, kind in contract}
+    found = {field.name.lower(): field for field in schema.fields}
+    broken = [f"column {name} is missing" for key, (name, _) in promised.items() if key not in found]
+    broken += [f"column {field.name} is not in it" for key, field in found.items() if key not in promised]
+    broken += [
+        f"column {name} is {found[key].dataType.simpleString()}, not {kind.simpleString()}"
+        for key, (name, kind) in promised.items()
+        if key in found and nullable(found[key].dataType) != nullable(kind)
+    ]
+    if broken:
+        raise CONTRACT_BROKEN.error(f"the query does not keep the contract: {'; '.join(broken)}.", at=at)
+
+
+def keep_checks(spark: SparkSession, table: str, checks: dict[str, str], at: Location) -> None:
+    """Give the table just these constraints; rows that are there already must hold them."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
+    there = {row["key"][len(_CHECK) :]: row["value"] for row in rows if row["key"].startswith(_CHECK)}
+    for name in there:
+        if there[name] != checks.get(name):
+            spark.sql(f"ALTER TABLE {quoted(table)} DROP CONSTRAINT {quoted(name)}")
+    for name, expression in checks.items():
+        if there.get(name) != expression:
+            try:
+                spark.sql(f"ALTER TABLE {quoted(table)} ADD CONSTRAINT {quoted(name)} CHECK ({expression})")
+            except (PySparkException, Py4JJavaError) as problem:
+                text = str(problem)
+                if "CHECK_CONSTRAINT" not in text and "violate" not in text:
+                    raise
+                raise CONSTRAINT_BROKEN.error(
+                    f"rows of {table} do not hold the constraint {name}: {expression}.", at=at
+                ) from problem
+
+
+def _compare(spark: SparkSession, table: str, schema: StructType, stream: str) -> None:
+    found = changes(spark, table, schema, stream)
+    if found:
+        raise CHANGE_NEEDS_REBUILD.error(f"{table}: the columns changed: {'; '.join(each.text for each in found)}.")

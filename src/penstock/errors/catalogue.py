@@ -1,7 +1,7 @@
 """The catalogue. Codes are stable: a code is never given a second meaning.
 
-10xx machine · 11xx embedded services · 12xx sources · 13xx models · 20xx Kafka · 30xx store and deployment ·
-40xx engine and streams · 50xx command line
+10xx machine · 11xx embedded services · 12xx sources · 13xx models · 20xx Kafka · 21xx schema registry ·
+30xx store and deployment · 40xx engine and streams · 50xx command line · 60xx tests
 """
 
 from __future__ import annotations
@@ -63,6 +63,14 @@ BROKER_START = Kind(
     "The embedded broker did not start",
     "The Kafka process ended or did not answer in time.",
     "Its log is in .penstock/kafka/kafka.log.",
+    _DOWN,
+)
+
+REGISTRY_START = Kind(
+    "PEN-1102",
+    "The embedded schema registry did not start",
+    "Its process ended or did not answer in time.",
+    "Its log is in .penstock/registry/registry.log.",
     _DOWN,
 )
 
@@ -221,6 +229,120 @@ OPTION_RESERVED = Kind(
     "Remove it.",
     _BAD,
 )
+SOURCE_ANALYSIS = Kind(
+    "PEN-1230",
+    "Spark cannot read a source as it is declared",
+    "An expression of a computed column names a function that Spark does not have, or gives it values of wrong types.",
+    "Correct the expression in the source's YAML.",
+    _BAD,
+)
+PRIMARY_KEY_MISSING = Kind(
+    "PEN-1240",
+    "A source table has no primary key",
+    "A table holds the latest row of each key, so it must know which columns are the key.",
+    "Add 'primary_key: [column]' beside 'kind: table'.",
+    _BAD,
+)
+PRIMARY_KEY_COLUMN = Kind(
+    "PEN-1241",
+    "A primary key names a column that cannot be one",
+    "A primary key is made of declared columns of simple types, each named once.",
+    "Name columns of the source.",
+    _BAD,
+)
+PRIMARY_KEY_OF_STREAM = Kind(
+    "PEN-1242",
+    "A source stream has a primary key",
+    "A stream has every message as a row of its own; only a table keeps one row a key.",
+    "Add 'kind: table', or remove 'primary_key'.",
+    _BAD,
+)
+PRIMARY_KEY_VALUE = Kind(
+    "PEN-1243",
+    "A primary key comes from the message's value",
+    "A message without a value deletes a row; which one, only its key can say.",
+    "Take the column from the key: 'from: key', or 'from: key.field' with a key format that has fields.",
+    _BAD,
+)
+SOURCE_TABLE_SETTING = Kind(
+    "PEN-1244",
+    "A setting is not for source tables",
+    "A source table is read as it stands, not as a stream of events.",
+    "Remove the setting, or use 'kind: stream'.",
+    _BAD,
+)
+
+# schemas of sources
+SCHEMA_CHOICE = Kind(
+    "PEN-1250",
+    "A schema is given in two ways, or in none that can be used",
+    "A schema comes from the registry, from the source itself or from a file.",
+    "Keep one of 'subject', 'schema' and 'schema_file'.",
+    _BAD,
+)
+SCHEMA_FILE_MISSING = Kind(
+    "PEN-1251",
+    "A schema file cannot be read",
+    "'schema_file' is a path below the project.",
+    "Correct the path, or add the file.",
+    _BAD,
+)
+SCHEMA_INVALID = Kind(
+    "PEN-1252",
+    "A schema cannot be read",
+    "It is not a schema of that format, or it refers to something that is not there.",
+    "Correct the schema.",
+    _BAD,
+)
+RECORD_UNKNOWN = Kind(
+    "PEN-1253",
+    "A message or record is not in the schema",
+    "The schema has no type of that name.",
+    "Name one that the schema has, with its package or namespace.",
+    _BAD,
+)
+FIELD_UNKNOWN = Kind(
+    "PEN-1254",
+    "A column takes a field that the schema does not have",
+    "Columns are checked against the schema that the lock file pins.",
+    "Correct the name, or take the registry's latest schema with 'penstock lock --update'.",
+    _BAD,
+)
+COLUMN_UNFIT = Kind(
+    "PEN-1255",
+    "A column's data_type does not fit the schema",
+    "The schema says which type a field has, and not every value of it fits the column.",
+    "Declare the type that the schema has, and cast in a model.",
+    _BAD,
+)
+SCHEMA_UNLOCKED = Kind(
+    "PEN-1256",
+    "A schema is not in the lock file",
+    "Sources are read with the schema that penstock.lock pins, so that a project means the same everywhere.",
+    "Run 'penstock lock', and commit penstock.lock.",
+    _BAD,
+)
+LOCK_DIFFERS = Kind(
+    "PEN-1257",
+    "The lock file is not up to date",
+    "A schema has changed since it was pinned, or a source has.",
+    "'penstock lock --update' takes the new schemas; look at the difference, and commit penstock.lock.",
+    ExitCode.FAILED,
+)
+LOCK_INVALID = Kind(
+    "PEN-1258",
+    "The lock file cannot be read",
+    "penstock.lock is written by 'penstock lock' and not by hand.",
+    "Take it from version control, or remove it and run 'penstock lock'.",
+    _BAD,
+)
+SCHEMA_TYPE = Kind(
+    "PEN-1259",
+    "A field has a type that no column can have",
+    "Spark has no type for it: it contains itself, or it is a union of too many types.",
+    "Declare the columns that you need, without this field.",
+    _BAD,
+)
 
 # -- 13xx: models -----------------------------------------------------------------------------------------------------
 MODEL_KEY_UNKNOWN = Kind(
@@ -254,8 +376,8 @@ MODEL_ANALYSIS = Kind(
 MODEL_NOT_INCREMENTAL = Kind(
     "PEN-1305",
     "A query cannot be kept incrementally",
-    "Spark's streaming engine has no way to update this query's result.",
-    "Rewrite the operator, or make the model a view or table.",
+    "Spark's streaming engine has no way to update this query's result, and refresh_mode is 'incremental'.",
+    "Rewrite the operator, or leave refresh_mode at 'auto': the table is then recomputed when an input changed.",
     _BAD,
 )
 MODEL_KEYS = Kind(
@@ -268,7 +390,7 @@ MODEL_KEYS = Kind(
 MODEL_NO_STREAM = Kind(
     "PEN-1307",
     "A dynamic table reads no stream",
-    "None of its inputs is a source or an append-only dynamic table.",
+    "It reads nothing that changes; or refresh_mode is 'incremental' and it reads no source and no dynamic table.",
     "Use materialized='table' or 'view', or read a source.",
     _BAD,
 )
@@ -279,11 +401,25 @@ MODEL_LANGUAGE = Kind(
     "Write the model in SQL.",
     _BAD,
 )
+UNIT_TEST_INPUT = Kind(
+    "PEN-1350",
+    "The columns of a unit test's input are not known",
+    "Given rows need types. A stream has those of its source, a dynamic table those of its query, which is analysed.",
+    "Correct the query, build what it reads (dbt run --empty), or give the rows with 'format: sql'.",
+    _BAD,
+)
+CLONE_OVER_STREAM = Kind(
+    "PEN-1351",
+    "A clone would replace the table of a stream",
+    "dbt clone --full-refresh replaces what is there; a stream writes this table.",
+    "Clone into another schema, leave the model out with --exclude, or end its stream with 'penstock drop'.",
+    _HELD,
+)
 MODEL_UPDATING_INPUT = Kind(
     "PEN-1309",
     "A dynamic table streams from an updating one",
-    "The upstream table replaces rows; reading only its new rows would count the old ones again.",
-    "Read its own inputs, or make this model a view.",
+    "The upstream table replaces rows, which this query cannot follow; and refresh_mode is 'incremental'.",
+    "Leave refresh_mode at 'auto': the table is then recomputed when an input changed. Or read the table's own inputs.",
     _BAD,
 )
 MODEL_NOT_FOLLOWED = Kind(
@@ -291,6 +427,95 @@ MODEL_NOT_FOLLOWED = Kind(
     "A config key does not apply to dynamic tables",
     "The key works for dbt's tables; a stream's table would ignore it without a word.",
     "Remove the key, or make the model a table.",
+    _BAD,
+)
+CONTRACT_BROKEN = Kind(
+    "PEN-1320",
+    "A model does not keep its contract",
+    "The contract is enforced, and the query gives other columns or other types than the YAML file promises.",
+    "Correct the query or the columns' data_type; nothing was started or changed.",
+    _BAD,
+)
+CONSTRAINT_BROKEN = Kind(
+    "PEN-1321",
+    "A row does not hold a constraint of its table",
+    "The model's contract has a constraint that this row breaks. Nothing of its batch was written.",
+    "Filter or repair such rows in the model, or change the constraint.",
+    ExitCode.FAILED,
+)
+
+MODEL_SETTING = Kind(
+    "PEN-1311",
+    "A setting of a dynamic table does not fit its query",
+    "unique_key names columns of the result, emit: final needs a window and a watermark, deduplicate_by appended rows.",
+    "Change the setting or the query; see docs/models.md.",
+    _BAD,
+)
+
+EXPECTATION_INVALID = Kind(
+    "PEN-1345",
+    "An expectation cannot be checked",
+    "The condition of an expectation is read over the columns of the table, and is true or false for each row.",
+    "Correct 'expect': a condition in Spark SQL that names columns of the query's result.",
+    _BAD,
+)
+EXPECTATION_BROKEN = Kind(
+    "PEN-1346",
+    "Rows are otherwise than expected",
+    "An expectation with 'on_violation: fail' does not hold for a row; nothing of its batch was written.",
+    "Correct the data, the model or the expectation, or take 'drop' or 'warn'; then 'dbt run' or 'penstock start'.",
+    _BAD,
+)
+PUBLISH_UNFIT = Kind(
+    "PEN-1330",
+    "A model cannot be published as it says",
+    "A topic takes appended rows, or changed rows by the key of the table: not a table that is recomputed as a whole, "
+    "and no other key than the table's own.",
+    "Change 'publish' or the query; see docs/models.md.",
+    _BAD,
+)
+PUBLISH_KEY = Kind(
+    "PEN-1331",
+    "A key of published messages is not a column of the result",
+    "publish.key names the columns that are the key of the messages.",
+    "Select the column, or correct publish.key.",
+    _BAD,
+)
+PUBLISH_TYPE = Kind(
+    "PEN-1332",
+    "A column cannot be written in the format of the published messages",
+    "The format has no way to say a value of its type.",
+    "Cast the column in the model, or choose another format.",
+    _BAD,
+)
+PUBLISH_SCHEMA = Kind(
+    "PEN-1333",
+    "The schema registry does not take the schema of the published messages",
+    "The subject's compatibility rule does not allow the new schema beside those that are registered.",
+    "Change the model so that its columns are compatible, publish to another topic, or change the subject's rule.",
+    _BAD,
+)
+PUBLISH_LOOP = Kind(
+    "PEN-1334",
+    "A model is published to a topic that it reads",
+    "Each row that it publishes would come back to it as a message, without end.",
+    "Publish to another topic.",
+    _BAD,
+)
+PUBLISH_NO_TABLE = Kind(
+    "PEN-1335",
+    "A model that is read has no table",
+    "It is published to a topic in place of a table (publish.table: false).",
+    "Give it a table, or read its topic as a source.",
+    _BAD,
+)
+
+REAL_TIME_UNFIT = Kind(
+    "PEN-1336",
+    "A model cannot run in real time",
+    "Spark's real-time trigger takes queries without state over topics of JSON, CSV, text or raw values, and writes to "
+    "a topic alone, at least once, as JSON.",
+    "Set publish: {table: false, delivery: at_least_once} with values in JSON, or leave out 'mode'.",
     _BAD,
 )
 
@@ -359,6 +584,43 @@ TOPIC_EMPTY = Kind(
     ExitCode.FAILED,
 )
 
+# -- 21xx: schema registry --------------------------------------------------------------------------------------------
+REGISTRY_NOT_CONFIGURED = Kind(
+    "PEN-2101",
+    "No schema registry is configured",
+    "The source names no schema.registry.url and the profile has no schema_registry.",
+    "Set 'schema_registry:' in the profile, with 'url' or 'embedded: true', or schema.registry.url in the source.",
+    _BAD,
+)
+REGISTRY_UNREACHABLE = Kind(
+    "PEN-2102",
+    "The schema registry does not answer",
+    "A schema is needed that is not known yet, and nothing answers at the registry's address.",
+    "Check the address; a stream that waits for a schema is started again by itself.",
+    _DOWN,
+)
+REGISTRY_REFUSED = Kind(
+    "PEN-2103",
+    "The schema registry refused the credentials",
+    "The user, password, token or certificate is not valid there, or may not read schemas.",
+    "Check basic.auth.user.info and the secret it refers to.",
+    _BAD,
+)
+SUBJECT_MISSING = Kind(
+    "PEN-2104",
+    "A subject is not in the schema registry",
+    "Nothing was registered under the name yet, or the producer uses another one.",
+    "Set 'subject' to the name that the producer registers, or register a schema.",
+    _BAD,
+)
+REGISTRY_ANSWER = Kind(
+    "PEN-2105",
+    "The schema registry gave an answer that cannot be used",
+    "What answers at the address does not speak Confluent's API.",
+    "Check the address, with its path: Apicurio's ends with /apis/ccompat/v7.",
+    ExitCode.FAILED,
+)
+
 # -- 30xx: store and deployment ---------------------------------------------------------------------------------------
 STREAM_UNKNOWN = Kind(
     "PEN-3001",
@@ -392,7 +654,7 @@ CHANGE_NEEDS_REBUILD = Kind(
     "PEN-3005",
     "A change needs a rebuild",
     "The stream's state or rows do not fit the new version of the model.",
-    "Run with --full-refresh to compute the table anew from the start of its inputs.",
+    "'penstock plan' says what it costs; --full-refresh or on_configuration_change: apply computes the table anew.",
     _BAD,
 )
 LEASE_LOST = Kind(
@@ -408,6 +670,55 @@ SUPERVISOR_START = Kind(
     "The process ended or did not report in time.",
     "Its log is in .penstock/logs/supervisor.log.",
     ExitCode.FAILED,
+)
+REBUILD_READERS = Kind(
+    "PEN-3008",
+    "A rebuild would leave readers behind",
+    "Other streams read the table as a stream; their place in the old table means nothing in the new one.",
+    "Rebuild them in the same run: --select <model>+ --full-refresh.",
+    _BAD,
+)
+SOURCE_READ_ONLY = Kind(
+    "PEN-3020",
+    "A source is read-only",
+    "What a source holds is what its topic holds, and the topic belongs to those who produce to it.",
+    "Send messages to the topic, or write into a table of another name.",
+    _BAD,
+)
+TOPIC_NOT_OWNED = Kind(
+    "PEN-3021",
+    "A topic is not the project's to delete",
+    "A source only reads its topic; others produce to it and may read it, too.",
+    "Leave out --delete-topic. To delete the topic itself, use your broker's tools.",
+    _BAD,
+)
+SOURCE_TABLE_STOP = Kind(
+    "PEN-3022",
+    "The query behind a source table cannot be stopped",
+    "Without its query a source table would go on being read with rows that are out of date.",
+    "Drop the source table with 'penstock drop'; 'penstock run' makes it again.",
+    _BAD,
+)
+SOURCE_TABLE_IN_USE = Kind(
+    "PEN-3023",
+    "A source table is being read",
+    "Streams that join it would fail without it.",
+    "Drop those streams first.",
+    _HELD,
+)
+REBUILD_FAILED = Kind(
+    "PEN-3030",
+    "A rebuild failed",
+    "The new generation could not take the place of the old one, which goes on.",
+    "Mend what the message says, then 'dbt run --full-refresh --select <model>'.",
+    ExitCode.FAILED,
+)
+REBUILD_UNDER_WAY = Kind(
+    "PEN-3031",
+    "An input is being rebuilt",
+    "A stream that began to read the old rows of a table could not go on with the new ones.",
+    "Deploy it when the rebuild has taken over ('penstock status' shows it), or rebuild both in one run.",
+    _HELD,
 )
 
 # -- 40xx: engine and streams -----------------------------------------------------------------------------------------
@@ -461,12 +772,82 @@ TABLE_CONFLICT = Kind(
     _HELD,
 )
 
+BAD_RECORD = Kind(
+    "PEN-4030",
+    "A stream met a message that does not fit its source",
+    "The source, or the model, says on_bad_record: fail, and a message is not of the declared format or types.",
+    "Correct the source's columns or the message's producer. With on_bad_record: quarantine the stream goes on and the "
+    "message is kept; with skip it goes on without it, with null with what could be read of it.",
+    _BAD,
+)
+REPLAY_OUTDATED = Kind(
+    "PEN-4031",
+    "A stream does not know the source's newest definition",
+    "Records are replayed as the source is declared now; a stream that decodes it otherwise would get other rows.",
+    "Deploy it with 'dbt run', then replay.",
+    _HELD,
+)
+REPLAY_STATEFUL = Kind(
+    "PEN-4032",
+    "A stream that keeps state cannot be given single records",
+    "It passed them before the source was corrected, and what it keeps (aggregates, joins, windows, the latest row of "
+    "a key) cannot be added to from outside.",
+    "Compute it anew with 'dbt run --full-refresh --select <model>': it reads the topic with the corrected source.",
+    _HELD,
+)
+NO_QUARANTINE = Kind(
+    "PEN-4033",
+    "A source has no quarantine",
+    "No deployed stream reads it with on_bad_record: quarantine.",
+    "Add on_bad_record: quarantine to the source or to a model and deploy it.",
+    _BAD,
+)
 INPUT_REBUILT = Kind(
     "PEN-4008",
     "An input table was made anew",
     "The table that the stream reads was dropped or fully refreshed; its position in the old one means nothing there.",
     "Run this model with --full-refresh, too.",
     ExitCode.FAILED,
+)
+STREAM_STUCK = Kind(
+    "PEN-4020",
+    "A stream was stuck",
+    "It said that it runs, and committed nothing for minutes while rows waited for it.",
+    "It is started again. If it comes back: Spark's UI shows what its batch waits for.",
+    ExitCode.FAILED,
+)
+
+PUBLISH_FAILED = Kind(
+    "PEN-4040",
+    "Rows could not be published",
+    "The broker did not take the messages: the topic, its limits or the user's rights do not allow it, or it does not "
+    "answer.",
+    "Mend the cause; the stream is started again and publishes the batch anew.",
+    ExitCode.FAILED,
+)
+PUBLISH_NULL_KEY = Kind(
+    "PEN-4041",
+    "A row that is published by its key has no key",
+    "The key column is null, and a message without a key replaces no other.",
+    "Leave such rows out (where … is not null), or set publish.key_format to json or protobuf, which can say null.",
+    ExitCode.FAILED,
+)
+PUBLISH_FORGOTTEN = Kind(
+    "PEN-4042",
+    "The broker forgot which batch was published last",
+    "It keeps that for offsets.retention.minutes (7 days unless set otherwise). The stream was ended in the middle of "
+    "a batch and started again later than that, so nobody knows whether the batch is in the topic.",
+    "Deploy with publish.delivery: at_least_once to publish the batch, perhaps again; then set it back.",
+    _HELD,
+)
+
+REAL_TIME_SLOTS = Kind(
+    "PEN-4043",
+    "The engine has no room for a stream in real time",
+    "Such a stream holds one of the engine's cores for each partition that it reads, as long as it runs; one must be "
+    "left for everything else.",
+    "Raise 'cores' below 'engine' in the profile (they may be more than the machine has), or leave out 'mode'.",
+    _BAD,
 )
 
 # -- 50xx: command line -----------------------------------------------------------------------------------------------
@@ -518,6 +899,114 @@ RELATION_UNKNOWN = Kind(
     "A source or table is unknown",
     "The project has no source stream and no dynamic table of that name.",
     "'penstock list sources' and 'penstock list tables' show what there is.",
+    _BAD,
+)
+FOLLOW_TOO_MANY = Kind(
+    "PEN-5009",
+    "A followed query has too many rows",
+    "A query over tables that replace rows is compared with its result before, which has a limit.",
+    "Narrow it with WHERE or an aggregate, or follow the source or append-only table behind it.",
+    _BAD,
+)
+ALERT_NOT_SENT = Kind(
+    "PEN-5020",
+    "An alert could not be sent",
+    "The webhook of PENSTOCK_ALERT_WEBHOOK did not answer, or refused.",
+    "Check its address; the alert is sent again until it is taken.",
+    ExitCode.UNAVAILABLE,
+)
+ALERT_REFUSED = Kind(
+    "PEN-5040",
+    "An alert was refused",
+    "The webhook of PENSTOCK_ALERT_WEBHOOK answered that it will never take the message (4xx): its token was revoked, "
+    "its channel is gone, or it expects another format.",
+    "Check its address. The alert is given up, later ones are sent; the checks in the web UI show the state.",
+    ExitCode.UNAVAILABLE,
+)
+UI_NOT_STARTED = Kind(
+    "PEN-5021",
+    "The web UI did not start",
+    "Dagster is not installed, its port is taken, or the project cannot be loaded.",
+    "See .penstock/logs/ui.log. Dagster comes with pip install 'penstock[orchestration]'.",
+    ExitCode.ENVIRONMENT,
+)
+AGAINST_UNKNOWN = Kind(
+    "PEN-5030",
+    "There is nothing to compare with",
+    "--against takes a directory with dbt's manifest.json, or a commit, branch or tag of the project's git repository.",
+    "Check its name; in CI, fetch the branch first (actions/checkout with fetch-depth: 0).",
+    _BAD,
+)
+AGAINST_BROKEN = Kind(
+    "PEN-5031",
+    "What is compared with cannot be compiled",
+    "dbt could not compile the project as it was at the commit.",
+    "Compare with a commit whose project is in order, or with a state directory.",
+    _BAD,
+)
+
+# -- 60xx: tests ------------------------------------------------------------------------------------------------------
+STREAM_TEST_INVALID = Kind(
+    "PEN-6001",
+    "A stream test cannot be read",
+    "The YAML file is damaged, or has a key or a value that stream tests do not have.",
+    "docs/stream-tests.md lists the keys.",
+    _BAD,
+)
+STREAM_TEST_NAME = Kind(
+    "PEN-6002",
+    "A stream test names what the project does not have",
+    "The model, source, table or column is not in the project, or has no part in this test.",
+    "Check the spelling; 'penstock list tables' and 'penstock list sources' show what there is.",
+    _BAD,
+)
+STREAM_TEST_VALUE = Kind(
+    "PEN-6003",
+    "A value of a stream test does not fit its column",
+    "Rows of a test are converted to the types that the columns have.",
+    "Write the value as the column's type has it: '2026-01-31 10:00:00', 12.50, [1, 2], {a: 1}.",
+    _BAD,
+)
+STREAM_TEST_NONE = Kind(
+    "PEN-6004",
+    "There is no such stream test",
+    "No test has that name, model or file, or the project has no stream tests.",
+    "Stream tests are YAML files below tests/streams/ or stream_tests/: see docs/stream-tests.md.",
+    _BAD,
+)
+STREAM_TEST_SQL = Kind(
+    "PEN-6005",
+    "The SQL of a new version cannot be rendered",
+    "A version of a model that a test deploys may use ref(), source(), config() and var() with a default.",
+    "Write what a macro makes in its place.",
+    _BAD,
+)
+STREAM_TEST_WATERMARK = Kind(
+    "PEN-6006",
+    "A watermark cannot be advanced",
+    "No stream of the test has a watermark, or it is past that time already: it never goes back.",
+    "Give the source or the table above a watermark, or a later time.",
+    _BAD,
+)
+FIXTURE_INVALID = Kind(
+    "PEN-6010",
+    "A fixture cannot be used",
+    "The file is missing, or was not written by 'penstock record'.",
+    "Record it again.",
+    _BAD,
+)
+MASK_REFUSED = Kind(
+    "PEN-6011",
+    "A column cannot be masked",
+    "Only what is found in a message can be masked: fields of JSON, whole keys and values that are text, and headers.",
+    "Leave the option out, or record a topic whose messages are JSON.",
+    _BAD,
+)
+RECORD_RANGE = Kind(
+    "PEN-6012",
+    "There is nothing to record",
+    "The topic has no message between the two ends.",
+    "'penstock describe' shows what the topic holds.",
     _BAD,
 )
 

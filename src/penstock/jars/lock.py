@@ -2,7 +2,8 @@
 
 Rules
 - A coordinate is `group:artifact:version[:classifier][@ext]`; `ext` is `jar` unless it is written.
-- A jar belongs to one or more groups; `engine` is Spark's class path, `broker` that of the embedded Kafka.
+- A jar belongs to one or more groups; `engine` is Spark's class path, `broker` that of the embedded Kafka,
+  `registry` the archive of the embedded schema registry.
 - `roots` is what a person edits; `jars` is what `python -m penstock.jars lock` computes from it.
 """
 
@@ -17,8 +18,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-Group = Literal["engine", "broker"]
-GROUPS: tuple[Group, ...] = ("engine", "broker")
+Group = Literal["engine", "broker", "registry"]
+GROUPS: tuple[Group, ...] = ("engine", "broker", "registry")
 
 _COORDINATE = re.compile(
     r"(?P<group>[\w.-]+):(?P<artifact>[\w.-]+):(?P<version>[\w.-]+)(:(?P<classifier>[\w.-]+))?(@(?P<ext>[\w.]+))?"

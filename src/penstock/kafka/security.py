@@ -126,6 +126,14 @@ def java_options(options: Mapping[str, Value], opened: Callable[[str, str], str]
     return {f"{PREFIX}{name}": value for name, value in (made | plain).items()}
 
 
+def values_of(options: Mapping[str, str | Mapping[str, str]]) -> dict[str, Value]:
+    """Options as a job or a session's settings write them down: a reference is a mapping there."""
+    return {
+        name: value if isinstance(value, str) else Reference.model_validate(dict(value))
+        for name, value in options.items()
+    }
+
+
 def effective(
     own: Mapping[str, Value], profile: Mapping[str, Value], *, own_broker: bool, base: Path
 ) -> dict[str, Value]:

@@ -5,12 +5,14 @@ Rules
 - A message is decoded once: no field is part of another column's field, and a field has one type.
 - Fields of a flat format belong to the columns in the order of their declaration.
 - A computed column is checked against all other columns; its expression is kept as it is written.
+- With a schema (avro, protobuf), a column's field must be in it and fit the declared type, which may be left out, and
+  the fields of the value that no declared column takes are columns, too, after the declared ones.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,8 @@ from penstock.errors.catalogue import (
     COLUMN_OVERLAP,
     COLUMN_TWICE,
     COLUMN_TYPE,
+    COLUMN_UNFIT,
+    FIELD_UNKNOWN,
     HEADER_NO_NAME,
     SOURCE_KEY_UNKNOWN,
     SOURCE_NO_COLUMNS,
@@ -32,8 +36,9 @@ from penstock.project.expressions import ExpressionError, columns_of, in_order
 from penstock.project.formats import FormatSettings
 from penstock.project.positions import Named, Positions, Step
 from penstock.project.problems import first_problem
+from penstock.project.schemas import PartSchema
 from penstock.project.settings import RECORD, ColumnSettings, StreamSettings
-from penstock.project.sparktypes import KNOWN, SparkType, TypeSyntaxError, parse_type
+from penstock.project.sparktypes import KNOWN, SparkType, TypeSyntaxError, fits, parse_type
 
 COMPUTED = "computed"
 _HEADERS_TYPES = frozenset({
@@ -51,16 +56,25 @@ class SourceColumn:
     type: SparkType
     origin: str  # value[.a.b] | key[.a.b] | headers | header(x) | topic | partition | offset | timestamp | computed
     expr: str | None = None  # of a computed column
+    read_as: SparkType | None = None  # the type that its schema has for it; None without a schema
 
 
 class ColumnReader:
     """Reads the columns of one source table."""
 
-    def __init__(self, where: Positions, of_table: tuple[Step, ...], shown: str, settings: StreamSettings) -> None:
+    def __init__(
+        self,
+        where: Positions,
+        of_table: tuple[Step, ...],
+        shown: str,
+        settings: StreamSettings,
+        schemas: Mapping[str, PartSchema],
+    ) -> None:
         self.where = where
         self.of_table = of_table
         self.shown = shown
         self.formats: dict[str, FormatSettings] = {"key": settings.key, "value": settings.value}
+        self.schemas = schemas
 
     def read(self, declared: Mapping[str, tuple[Mapping[str, Any], Any]]) -> tuple[SourceColumn, ...]:
         """The columns; `declared` has for each name the manifest's entry and its stream settings."""
@@ -68,6 +82,7 @@ class ColumnReader:
             raise SOURCE_NO_COLUMNS.error(f"source {self.shown} has no columns.", at=self.where.at(*self.of_table))
         self._no_column_twice(list(declared))
         columns = tuple(self._column(name, *each) for name, each in declared.items())
+        columns += tuple(self._inferred(columns))
         self._no_overlap(columns)
         self._computed(columns)
         return columns
@@ -75,20 +90,74 @@ class ColumnReader:
     # -- one column ---------------------------------------------------------------------------------------------------
 
     def _column(self, name: str, entry: Mapping[str, Any], raw: Any) -> SourceColumn:
-        kind = self._type(name, entry.get("data_type"))
         settings = self._settings(name, raw)
+        if not entry.get("data_type") and settings.expr is None and (typed := self._typed(name, settings)) is not None:
+            return typed
+        kind = self._type(name, entry.get("data_type"))
         if settings.expr is not None:
             if settings.origin is not None:
                 raise SOURCE_VALUE_INVALID.error(
                     f"column '{name}' has both 'from' and 'expr'.", at=self._at(name, "expr"), hint="Keep one of them."
                 )
             return SourceColumn(name, kind, COMPUTED, settings.expr)
-        if settings.origin is None:
-            origin = "value" if self.formats["value"].fields == "whole" else f"value.{name}"
-        else:
-            origin = self._origin(name, settings.origin)
+        origin = self._origin_of(name, settings)
         self._fits(name, kind, origin)
-        return SourceColumn(name, kind, origin)
+        found: SparkType | None = None
+        if (known := self._schema_type(name, origin, kind)) is not None:
+            origin, found = known
+            if not fits(found, kind):
+                raise COLUMN_UNFIT.error(
+                    f"column '{name}' is declared as {kind.ddl}, the schema has {found.ddl}.",
+                    at=self.where.at(*self.of_table, "columns", Named(name), "data_type"),
+                    hint=f"Declare it as '{found.ddl.lower() if not found.fields else found.ddl}', or leave out its "
+                    "data_type, and cast in a model.",
+                )
+        return SourceColumn(name, kind, origin, read_as=found)
+
+    # -- with a schema ------------------------------------------------------------------------------------------------
+
+    def _typed(self, name: str, settings: ColumnSettings) -> SourceColumn | None:
+        """A column whose type is the schema's; None if there is no schema for it."""
+        origin = self._origin_of(name, settings)
+        known = self._schema_type(name, origin, None)
+        return None if known is None else SourceColumn(name, known[1], known[0], read_as=known[1])
+
+    def _schema_type(self, name: str, origin: str, kind: SparkType | None) -> tuple[str, SparkType] | None:
+        """The origin as the schema spells it, and the type it has there; None if no schema says anything of it."""
+        part, _, path = origin.partition(".")
+        if part not in self.schemas:
+            return None
+        found = self.schemas[part].type
+        if not path:
+            raw = kind is not None and kind.ddl == "BINARY" and found.ddl != "BINARY"
+            return None if raw else (origin, found)
+        steps = [part]
+        for step in path.split("."):
+            below = dict(found.fields)
+            right = step if step in below else next((each for each in below if each.lower() == step.lower()), None)
+            if right is None:
+                where = f"'{'.'.join(steps[1:])}' of the schema" if len(steps) > 1 else "the schema"
+                raise FIELD_UNKNOWN.error(
+                    f"column '{name}' takes {origin}, but {where} has no field '{step}'.", at=self._at(name, "from"),
+                    hint=did_you_mean(step, below) if below else None,
+                )  # fmt: skip
+            steps.append(right)
+            found = below[right]
+        return ".".join(steps), found
+
+    def _inferred(self, declared: tuple[SourceColumn, ...]) -> Iterator[SourceColumn]:
+        """A column for each field of the value that no declared column takes."""
+        if "value" not in self.schemas:
+            return
+        kind = self.schemas["value"].type
+        taken = {column.origin.split(".")[1] for column in declared if column.origin.startswith("value.")}
+        names = {column.name.lower() for column in declared}
+        if not kind.fields and "value" not in {column.origin for column in declared} and "value" not in names:
+            yield SourceColumn("value", kind, "value", read_as=kind)
+        for name, found in kind.fields:
+            if name not in taken and name.lower() not in names:
+                names.add(name.lower())
+                yield SourceColumn(name, found, f"value.{name}", read_as=found)
 
     def _type(self, name: str, text: Any) -> SparkType:
         if not text:
@@ -101,6 +170,11 @@ class ColumnReader:
                 at=self.where.at(*self.of_table, "columns", Named(name), "data_type"),
                 hint=did_you_mean(problem.word, KNOWN),
             ) from None
+
+    def _is_whole(self, part: str) -> bool:
+        if part in self.schemas:
+            return not self.schemas[part].type.fields
+        return self.formats[part].fields == "whole"
 
     def _settings(self, name: str, raw: Any) -> ColumnSettings:
         if raw is None:
@@ -116,7 +190,16 @@ class ColumnReader:
                 message = f"setting '{found.steps[-1]}' of column '{name}' is unknown."
             raise found.kind.error(message, at=self._at(name, *found.steps), hint=found.hint) from None
 
+    def _origin_of(self, name: str, settings: ColumnSettings) -> str:
+        if settings.origin is not None:
+            return self._origin(name, settings.origin)
+        return "value" if self._is_whole("value") else f"value.{name}"
+
     def _origin(self, name: str, origin: str) -> str:
+        if origin == "record" and "value" not in self.schemas:
+            hint = "A value of the format avro or protobuf has one."
+            why = f"because a value of the format {self.formats['value'].format} has none"
+            raise self._unknown(name, origin, hint, why)
         if origin in RECORD:
             return origin
         header = _HEADER.fullmatch(origin)
@@ -131,7 +214,7 @@ class ColumnReader:
             hint = did_you_mean(origin, [*RECORD, "header(name)"])
             raise self._unknown(name, origin, hint if hint.startswith("Did") else None)
         chosen = self.formats[part]
-        if chosen.fields == "whole":
+        if self._is_whole(part):
             hint = f"Use '{part}' alone, or another format for the {part}."
             raise self._unknown(name, origin, hint, f"because the format {chosen.format} has no fields")
         if chosen.fields == "flat" and "." in path:
@@ -152,10 +235,12 @@ class ColumnReader:
             if kind.ddl not in _HEADERS_TYPES:
                 message = f"column '{name}' holds all headers and cannot be {kind.ddl.lower()}."
                 hint = "Use map<string, string>, or 'header(name)' for one of them."
-        elif origin.startswith("header(") or origin in {"topic", "partition", "offset", "timestamp"}:
+        elif origin.startswith("header(") or origin in {"topic", "partition", "offset", "timestamp", "record"}:
             if kind.is_nested:
                 message = f"column '{name}' comes from {origin} and cannot be {kind.ddl.lower()}."
                 hint = "Use a simple type."
+        elif part in self.schemas:
+            return  # the schema decides
         elif path:
             hint = self.formats[part].refuses(kind)
             message = f"column '{name}' cannot be {kind.ddl.lower()} in the format {self.formats[part].format}."

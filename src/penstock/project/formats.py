@@ -3,13 +3,14 @@
 Rules
 - A format is one class here (its settings) and one in `penstock.compiler.formats` (its decoding), under the same name.
 - `fields` says which columns a format gives: `nested` value.a.b, `flat` value.a, `whole` the value as one column.
+- A format with a schema (avro, protobuf) takes it from the registry, from the source itself or from a file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, Union
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from penstock.errors import did_you_mean
@@ -80,8 +81,118 @@ class RawFormat(FormatSettings):
         return None if kind.ddl in {"BINARY", "STRING"} else "Use binary, or the format 'string' to cast from text."
 
 
+def _names(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1, pattern=r"^\S+$")], ...],
+    BeforeValidator(_names),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class SchemaFormat(FormatSettings):
+    """Base of the formats whose messages have a schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    fields: ClassVar[Fields] = "nested"
+    needs_columns: ClassVar[bool] = False
+    subject: Text | None = Field(
+        default=None,
+        description="The subject in the schema registry; `{topic}` and `{record}` stand for their names. "
+        "Left out, and without another schema: `{topic}-value`, or `{topic}-key`.",
+    )
+    inline: Text | None = Field(default=None, alias="schema", description="The schema itself, instead of a registry.")
+    schema_file: Text | None = Field(
+        default=None, description="A file with the schema, relative to the project, instead of a registry."
+    )
+    framing: Literal["confluent", "none"] | None = Field(
+        default=None,
+        description="What stands before a message: `confluent` (a zero byte and the schema's id; the default with a "
+        "registry) or `none` (the default without).",
+    )
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The types of messages that the source reads; none is named when there is but one."""
+        return ()
+
+    @property
+    def from_registry(self) -> bool:
+        return self.inline is None and self.schema_file is None
+
+    @property
+    def framed(self) -> bool:
+        return self.from_registry if self.framing is None else self.framing == "confluent"
+
+    def options(self) -> tuple[tuple[str, str], ...]:
+        return ()  # a spec keeps the schema itself
+
+    @model_validator(mode="after")
+    def _one_schema(self) -> SchemaFormat:
+        given = [name for name, value in (("subject", self.subject), ("schema", self.inline),
+                                          ("schema_file", self.schema_file)) if value is not None]  # fmt: skip
+        if len(given) > 1:
+            words = {"first": given[0], "second": given[1], "at": given[1]}
+            raise PydanticCustomError("PEN-1250", "it has both '{first}' and '{second}'.", words)
+        if self.from_registry and self.framing == "none":
+            raise PydanticCustomError(
+                "PEN-1250", "a schema of the registry is found by the id that stands before a message.",
+                {"at": "framing", "hint": "Remove 'framing', or give 'schema' or 'schema_file'."},
+            )  # fmt: skip
+        return self
+
+    @classmethod
+    def refuses(cls, kind: SparkType) -> str | None:
+        return None  # the schema decides
+
+
+class AvroFormat(SchemaFormat):
+    """Avro records, with the schema from a registry, from the source itself or from an .avsc file.
+
+    Columns that are not declared are taken from the schema, and a declared one may leave out its `data_type`.
+    """
+
+    format: Literal["avro"] = Field(description="Avro records.")
+    record: Names | None = Field(
+        default=None,
+        description="The full name of the record to read, where a topic has several types of messages; the others are "
+        "no rows. A list makes a struct column of each.",
+    )
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        return self.record or ()
+
+
+class ProtobufFormat(SchemaFormat):
+    """Protobuf messages, with the schema from a registry, from the source itself or from a .proto file.
+
+    Columns that are not declared are taken from the schema, and a declared one may leave out its `data_type`. No
+    `protoc` is needed on the machine. Imports of a file are looked for in its folder and those above, up to the
+    project's; Google's well-known types are always there.
+    """
+
+    format: Literal["protobuf"] = Field(description="Protobuf messages.")
+    message: Names | None = Field(
+        default=None,
+        description="The full name of the message to read; needed where the schema has several. A list makes a struct "
+        "column of each.",
+    )
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        return self.message or ()
+
+
 FORMATS: dict[str, type[FormatSettings]] = {
     "json": JsonFormat,
+    "avro": AvroFormat,
+    "protobuf": ProtobufFormat,
     "csv": CsvFormat,
     "string": StringFormat,
     "raw": RawFormat,

@@ -9,23 +9,38 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from penstock.errors import Location, PenstockError, did_you_mean
-from penstock.errors.catalogue import MODEL_KEY_UNKNOWN, MODEL_LANGUAGE, MODEL_NOT_FOLLOWED, MODEL_VALUE_INVALID
+from penstock.errors.catalogue import (
+    COLUMN_TYPE,
+    MODEL_KEY_UNKNOWN,
+    MODEL_LANGUAGE,
+    MODEL_NOT_FOLLOWED,
+    MODEL_VALUE_INVALID,
+)
 from penstock.project.durations import milliseconds
+from penstock.project.expectations import Expectation, read_expectations
+from penstock.project.maintenance import OwnMaintenance, read_maintenance
 from penstock.project.positions import Named, Positions
+from penstock.project.publish import PublishSetting, read_publish
+from penstock.project.settings import ON_BAD_RECORD
 from penstock.project.source import relation_of
+from penstock.project.sparktypes import KNOWN, TypeSyntaxError, parse_type
 from penstock.project.watermark import WatermarkSetting, read_watermark, said
 
 MATERIALIZED = "dynamic_table"
 OWN_KEYS = frozenset({
     "time_window", "buffer_limit", "unique_key", "watermark", "shuffle_partitions", "small_batch_rows",
-    "max_batch_rows",
+    "max_batch_rows", "max_lag", "on_bad_record", "target_lag", "refresh_mode", "emit", "deduplicate_by", "publish",
+    "mode", "maintenance", "expectations",
 })  # fmt: skip
+REFRESH_MODES = ("auto", "incremental", "full")
+EMITS = ("changes", "final")
+MODES = ("micro_batch", "real_time")
 _DBT_KEYS = frozenset({
     "enabled", "materialized", "tags", "meta", "docs", "group", "access", "contract", "schema", "database", "alias",
     "persist_docs", "pre-hook", "pre_hook", "post-hook", "post_hook", "quoting", "column_types", "full_refresh",
@@ -52,20 +67,77 @@ class DynamicTable:
     raw_code: str
     time_window_ms: int | None
     buffer_limit: int | None
+    target_lag_ms: int | None  # in place of the two above
+    refresh_mode: Literal["auto", "incremental", "full"]
+    emit: Literal["changes", "final"] | None
+    deduplicate_by: tuple[str, ...]
     unique_key: tuple[str, ...] | None
     watermark: WatermarkSetting | None
     shuffle_partitions: int | None
     small_batch_rows: int | None
     max_batch_rows: int | None
+    max_lag_ms: int | None = None  # for those who watch; the stream itself does not know it
+    contract: tuple[tuple[str, str], ...] = ()  # name and type of each column, when a contract is enforced
+    checks: tuple[tuple[str, str], ...] = ()  # constraints: name and expression
+    on_schema_change: Literal["fail", "append_new_columns"] = "fail"
+    on_bad_record: str | None = None  # None: as each source says
+    maintenance: OwnMaintenance | None = None  # None: as the profile says
+    expectations: tuple[Expectation, ...] = ()
+    publish: PublishSetting | None = None
+    mode: Literal["micro_batch", "real_time"] = "micro_batch"
 
 
 def is_dynamic_table(node: Mapping[str, Any]) -> bool:
     return node.get("resource_type") == "model" and (node.get("config") or {}).get("materialized") == MATERIALIZED
 
 
+def on_change(node: Mapping[str, Any]) -> str:
+    """What to do when a change needs a rebuild: apply, continue or fail, which holds unless the project says otherwise.
+
+    dbt fills in `apply` for every model, so only a value that somebody wrote counts: an accident is not a confirmation.
+    """
+    if "on_configuration_change" not in (node.get("unrendered_config") or {}):
+        return "fail"
+    value = (node.get("config") or {}).get("on_configuration_change")
+    return str(getattr(value, "value", value) or "fail")
+
+
 def read_model(node: Mapping[str, Any], project_dir: Path) -> DynamicTable:
     """The typed config of a model node; raises the first thing that is wrong with it."""
     return _Reader(node, project_dir).read()
+
+
+def checks_of(node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Name and expression of each constraint that Delta can hold; keys and references are promises that it cannot."""
+    found: dict[str, str] = {}
+    for name, column in (node.get("columns") or {}).items():
+        for constraint in column.get("constraints") or ():
+            kind = _kind(constraint)
+            if kind == "not_null":
+                found[f"{name}_not_null"] = f"`{name}` is not null"
+            elif kind == "check":
+                found[_name(constraint, f"{name}_check", found)] = str(constraint.get("expression"))
+    for constraint in node.get("constraints") or ():
+        kind = _kind(constraint)
+        if kind == "check":
+            found[_name(constraint, "check", found)] = str(constraint.get("expression"))
+        elif kind == "not_null":
+            found.update({f"{name}_not_null": f"`{name}` is not null" for name in constraint.get("columns") or ()})
+    return tuple(sorted(found.items()))
+
+
+def _kind(constraint: Mapping[str, Any]) -> str:
+    value = constraint.get("type")
+    return str(getattr(value, "value", value))
+
+
+def _name(constraint: Mapping[str, Any], default: str, taken: Mapping[str, str]) -> str:
+    name = re.sub(r"[^a-z0-9_]", "_", str(constraint.get("name") or default).lower())
+    number = 2
+    candidate = name
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    return candidate
 
 
 class _Reader:
@@ -84,33 +156,129 @@ class _Reader:
                 raise MODEL_KEY_UNKNOWN.error(f"config key '{key}' is unknown.", at=self.at(key), hint=_nearest(key))
             if key in _NOT_FOLLOWED and self.config[key]:
                 raise MODEL_NOT_FOLLOWED.error(f"a dynamic table does not follow '{key}'.", at=self.at(key))
-        if (self.config.get("contract") or {}).get("enforced"):
-            raise MODEL_NOT_FOLLOWED.error("a dynamic table does not enforce a contract yet.", at=self.at("contract"))
         if (self.config.get("file_format") or "delta") != "delta":
             raise MODEL_NOT_FOLLOWED.error("a dynamic table is a Delta table.", at=self.at("file_format"))
-        value = self.config.get("watermark")
+        value, published = self.config.get("watermark"), self.config.get("publish")
         return DynamicTable(
             unique_id=str(self.node["unique_id"]),
             name=relation_of(self.node),
             path=self.file,
             raw_code=self.raw,
-            time_window_ms=self._time_window(),
+            time_window_ms=self._length("time_window"),
             buffer_limit=self._count("buffer_limit", least=1),
-            unique_key=self._unique_key(),
+            target_lag_ms=self._target_lag(),
+            refresh_mode=cast(Literal["auto", "incremental", "full"], self._one_of("refresh_mode", REFRESH_MODES)),
+            emit=cast(Literal["changes", "final"] | None, self._one_of("emit", (None, *EMITS))),
+            deduplicate_by=self._names("deduplicate_by") or (),
+            unique_key=self._names("unique_key"),
             watermark=None if value is None else read_watermark(value, None, self._watermark_at, MODEL_KEY_UNKNOWN),
             shuffle_partitions=self._count("shuffle_partitions", least=1),
             small_batch_rows=self._count("small_batch_rows", least=0),
             max_batch_rows=self._count("max_batch_rows", least=1),
+            max_lag_ms=self._length("max_lag"),
+            contract=self._contract(),
+            checks=checks_of(self.node) if self._enforced else (),
+            on_schema_change=self._on_schema_change(),
+            on_bad_record=self._on_bad_record(),
+            maintenance=self._maintenance(),
+            expectations=self._expectations(),
+            mode=cast(Literal["micro_batch", "real_time"], self._one_of("mode", MODES)),
+            publish=None if published is None else read_publish(published, self.at("publish")),
         )
 
-    def _time_window(self) -> int | None:
-        value = self.config.get("time_window")
+    @property
+    def _enforced(self) -> bool:
+        return bool((self.config.get("contract") or {}).get("enforced"))
+
+    def _contract(self) -> tuple[tuple[str, str], ...]:
+        if not self._enforced:
+            return ()
+        columns: Mapping[str, Mapping[str, Any]] = self.node.get("columns") or {}
+        found = []
+        for name, column in columns.items():
+            try:
+                found.append((name, parse_type(str(column.get("data_type") or "")).ddl))
+            except TypeSyntaxError as problem:
+                raise COLUMN_TYPE.error(
+                    f"data_type '{column.get('data_type')}' of column '{name}' is not a Spark SQL type: "
+                    f"{problem.reason}.",
+                    at=self.at("contract"),
+                    hint=did_you_mean(problem.word, KNOWN),
+                ) from None
+        return tuple(found)
+
+    def _on_schema_change(self) -> Literal["fail", "append_new_columns"]:
+        """dbt fills in `ignore` for every model, so only a value that somebody wrote counts."""
+        if "on_schema_change" not in (self.node.get("unrendered_config") or {}):
+            return "fail"
+        match self.config.get("on_schema_change"):
+            case "append_new_columns":
+                return "append_new_columns"
+            case "fail":
+                return "fail"
+            case other:
+                raise MODEL_NOT_FOLLOWED.error(
+                    f"a dynamic table does not follow on_schema_change '{other}'.", at=self.at("on_schema_change"),
+                    hint="Use append_new_columns, or fail: columns that go or change their type need a rebuild.",
+                )  # fmt: skip
+
+    def _length(self, key: str) -> int | None:
+        value = self.config.get(key)
         if value is None:
             return None
         length = milliseconds(value)
         if length is None or length < 1:
-            raise self._wrong("time_window", value, "Write it as '500 ms', '1 second', '2 minutes' or in milliseconds.")
+            raise self._wrong(key, value, "Write it as '500 ms', '1 second', '2 minutes' or in milliseconds.")
         return length
+
+    def _maintenance(self) -> OwnMaintenance | None:
+        value = self.config.get("maintenance")
+        found = None if value is None else read_maintenance(value)
+        if isinstance(found, str):
+            raise self._wrong("maintenance", value, found)
+        return found
+
+    def _expectations(self) -> tuple[Expectation, ...]:
+        value = self.config.get("expectations")
+        found = () if value is None else read_expectations(value)
+        if isinstance(found, str):
+            raise self._wrong("expectations", value, found)
+        return found
+
+    def _on_bad_record(self) -> str | None:
+        if "on_bad_record" not in self.config:
+            return None
+        value = self.config["on_bad_record"]
+        if value is None:  # YAML's null
+            return "null"
+        if value not in ON_BAD_RECORD:
+            raise self._wrong("on_bad_record", value, did_you_mean(str(value), ON_BAD_RECORD))
+        return str(value)
+
+    def _target_lag(self) -> int | None:
+        """Beside time_window or buffer_limit, the one that the model itself sets counts: the other is a default."""
+        length = self._length("target_lag")
+        beside = [key for key in ("time_window", "buffer_limit") if self.config.get(key) is not None]
+        if length is None or not beside:
+            return length
+        own = [_line_of_key(self.raw, key) is not None for key in ("target_lag", *beside)]
+        if own[0] == any(own[1:]):
+            raise MODEL_VALUE_INVALID.error(
+                f"'target_lag' and '{beside[0]}' say the same thing twice.", at=self.at("target_lag"),
+                hint="Keep one of them: target_lag stands for time_window and buffer_limit.",
+            )  # fmt: skip
+        return length if own[0] else None
+
+    def _one_of(self, key: str, allowed: Sequence[str | None]) -> str | None:
+        """One of the words; the first of them when the key is not set."""
+        value = self.config.get(key)
+        if value is None:
+            return allowed[0]
+        if value not in allowed:
+            words = [word for word in allowed if word is not None]
+            hint = did_you_mean(str(value), words)
+            raise self._wrong(key, value, hint if hint.startswith("Did") else f"It is one of {', '.join(words)}.")
+        return str(value)
 
     def _count(self, key: str, *, least: int) -> int | None:
         value = self.config.get(key)
@@ -120,14 +288,14 @@ class _Reader:
             raise self._wrong(key, value, f"It is a whole number, {least} or more.")
         return int(value)
 
-    def _unique_key(self) -> tuple[str, ...] | None:
-        value = self.config.get("unique_key")
+    def _names(self, key: str) -> tuple[str, ...] | None:
+        value = self.config.get(key)
         if value is None or value == []:
             return None
         keys = [value] if isinstance(value, str) else value
-        if not isinstance(keys, list) or not all(isinstance(key, str) and key.strip() for key in keys):
-            raise self._wrong("unique_key", value, "It is the name of a column, or a list of them.")
-        return tuple(key.strip() for key in keys)
+        if not isinstance(keys, list) or not all(isinstance(each, str) and each.strip() for each in keys):
+            raise self._wrong(key, value, "It is the name of a column, or a list of them.")
+        return tuple(each.strip() for each in keys)
 
     def _wrong(self, key: str, value: object, hint: str) -> PenstockError:
         return MODEL_VALUE_INVALID.error(f"'{key}' cannot be {said(value)}.", at=self.at(key), hint=hint)

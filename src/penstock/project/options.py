@@ -18,7 +18,10 @@ from penstock.errors import Kind
 from penstock.errors.catalogue import AUTH_INCOMPLETE, OPTION_RESERVED, SECRET_LITERAL, SOURCE_VALUE_INVALID
 from penstock.kafka.security import MECHANISMS, NAMES, PREFIX, Reference, Value, is_secret
 from penstock.project.problems import Problem, first_problem
-from penstock.project.settings import SecuritySettings
+from penstock.project.settings import RegistrySettings, SecuritySettings
+from penstock.registry.address import NAMES as REGISTRY_NAMES
+from penstock.registry.address import PREFIX as REGISTRY_PREFIX
+from penstock.registry.address import URL
 
 # What Penstock sets itself, or what would break exactly-once.
 _RESERVED = frozenset({
@@ -68,6 +71,20 @@ def read_options(settings: Mapping[str, Any]) -> dict[str, Value]:
     options |= {name: _passed(key, settings[key]) for name, key in written.items() if name not in NAMES}
     _fit_together(options, written)
     return {f"{PREFIX}{name}": options[name] for name in sorted(options)}
+
+
+def read_registry(settings: Mapping[str, Any]) -> dict[str, Value]:
+    """Address and options of the profile's schema registry, by the names without the prefix of a source."""
+    written = {f"{REGISTRY_PREFIX}{name}": settings.get(name) for name in (URL, *REGISTRY_NAMES)}
+    given = {name: value for name, value in written.items() if value not in (None, "")}
+    try:
+        return RegistrySettings.model_validate(given).registry()
+    except ValidationError as problem:
+        first = first_problem(problem, RegistrySettings)
+        name, *below = first.steps
+        short = name.removeprefix(REGISTRY_PREFIX)
+        message = first.message.replace(name, short)
+        raise OptionError(first._replace(steps=(short, *below), message=message)) from None
 
 
 def _passed(key: str, value: Any) -> Value:

@@ -22,15 +22,19 @@ from penstock.errors import PenstockError, did_you_mean
 from penstock.errors.catalogue import NOT_A_PROJECT, PROFILE_INVALID
 from penstock.kafka.security import NAMES, Value
 from penstock.paths import ProjectPaths
-from penstock.project.options import OptionError, is_option, read_options
+from penstock.project.maintenance import MaintenanceSettings
+from penstock.project.options import OptionError, is_option, read_options, read_registry
 from penstock.project.positions import Positions
 from penstock.project.rendering import RenderError, render
+from penstock.registry.address import NAMES as REGISTRY_NAMES
+from penstock.registry.address import URL
 
 SETTINGS_FILE = "settings.json"
 
 _DBT_KEYS = frozenset({"type", "schema", "database", "threads"})
-_OWN_KEYS = frozenset({"kafka", "store", "engine"})
+_OWN_KEYS = frozenset({"kafka", "schema_registry", "store", "engine", "maintenance"})
 _KAFKA_KEYS = frozenset({"embedded", "port", "topics", "bootstrap.servers", *NAMES})
+_REGISTRY_KEYS = frozenset({"embedded", "port", URL, *REGISTRY_NAMES})
 
 
 class _Settings(BaseModel):
@@ -53,6 +57,14 @@ class KafkaSettings(_Settings):
     options: dict[str, Value] = {}  # kafka.*; secrets are references
 
 
+class SchemaRegistrySettings(_Settings):
+    """The schema registry of the profile: an embedded one, or an address."""
+
+    embedded: bool = False
+    port: int = Field(default=0, ge=0, le=65535)
+    options: dict[str, Value] = {}  # `url` and the options of Confluent's client; secrets are references
+
+
 class EngineSettings(_Settings):
     """The Spark application that runs the streams."""
 
@@ -72,8 +84,10 @@ with warnings.catch_warnings():
         target: str
         schema: str  # type: ignore[assignment]
         kafka: KafkaSettings = KafkaSettings()
+        schema_registry: SchemaRegistrySettings = SchemaRegistrySettings()
         store: str | None = None
         engine: EngineSettings = EngineSettings()
+        maintenance: MaintenanceSettings = MaintenanceSettings()
 
 
 def load_profile(
@@ -155,10 +169,13 @@ class _Target:
             "target": name,
             "schema": output["schema"],
             "kafka": self._kafka(kafka),
+            "schema_registry": self._registry(self._mapping(output, "schema_registry")),
             "store": output.get("store"),
+            "maintenance": self._mapping(output, "maintenance"),
             "engine": engine | {"spark_conf": self._texts(self._mapping(engine, "spark_conf", "engine"))},
         }
         self._check_keys(engine, set(EngineSettings.model_fields), "engine")
+        self._check_keys(values["maintenance"], set(MaintenanceSettings.model_fields), "maintenance")
         try:
             return RuntimeSettings.model_validate(values)
         except ValidationError as problem:
@@ -183,6 +200,19 @@ class _Target:
             "bootstrap": bootstrap,
             "options": self._options(kafka),
         }
+
+    def _registry(self, registry: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_keys(registry, _REGISTRY_KEYS, "schema_registry")
+        if registry.get("url") is not None and registry.get("embedded"):
+            raise self._error("schema_registry has both 'embedded' and 'url'.", "schema_registry", "embedded",
+                              hint="Keep one of them.")  # fmt: skip
+        try:
+            options = read_registry(registry)
+        except OptionError as found:
+            problem = found.problem
+            at = self.where.at(*self.path, "schema_registry", *problem.steps)
+            raise problem.kind.error(problem.message, at=at, hint=problem.hint) from None
+        return {"embedded": registry.get("embedded", False), "port": registry.get("port", 0), "options": options}
 
     def _options(self, kafka: Mapping[str, Any]) -> dict[str, Value]:
         try:

@@ -11,18 +11,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from penstock.errors import did_you_mean
 from penstock.kafka.security import MECHANISMS, PROTOCOLS, Reference
 from penstock.project.formats import JsonFormat, KeyFormat, StringFormat, ValueFormat
 from penstock.project.start import Start
+from penstock.registry.address import PREFIX as REGISTRY_PREFIX
 
-RECORD = ("key", "headers", "topic", "partition", "offset", "timestamp", "value")
+RECORD = ("key", "headers", "topic", "partition", "offset", "timestamp", "value", "record")
+KINDS = ("stream", "table")
 ORIGIN_PATTERN = r"^(key|value)(\.[^.]+)+$|^header\(\s*[^\s)][^)]*\)$"
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+Names = Annotated[
+    list[Text],
+    Field(min_length=1),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
 
 
 class Settings(BaseModel):
@@ -55,6 +63,8 @@ def _one_of(words: tuple[str, ...]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+ON_BAD_RECORD = ("null", "skip", "quarantine", "fail")
+OnBadRecord = Annotated[str, _one_of(ON_BAD_RECORD), WithJsonSchema({"enum": [*ON_BAD_RECORD, None]})]
 Secret = Annotated[Reference, BeforeValidator(_reference)]
 Mechanism = Annotated[str, _one_of((*MECHANISMS, "GSSAPI", "OAUTHBEARER")), WithJsonSchema({"enum": list(MECHANISMS)})]
 Protocol = Annotated[str, _one_of(PROTOCOLS), WithJsonSchema({"enum": list(PROTOCOLS)})]
@@ -101,10 +111,73 @@ class SecuritySettings(Settings):
     )
 
 
-class StreamSettings(SecuritySettings):
-    """A topic of Kafka, read as a stream. Settings of the source are the defaults of its tables."""
+def _without_password(url: str) -> str:
+    if any("@" in each.partition("//")[2].partition("/")[0] for each in url.split(",")):
+        raise PydanticCustomError(
+            "PEN-1218", "it has a user or password in it.",
+            {"hint": "Name where 'user:password' is kept with basic.auth.user.info: {env_var: NAME} or {file: /path}."},
+        )  # fmt: skip
+    return url
+
+
+class RegistrySettings(Settings):
+    """The schema registry of a source, by the names of Confluent's clients. In the profile the same keys go below
+    `schema_registry:`, without the prefix."""
+
+    registry_url: Annotated[Text, AfterValidator(_without_password)] | None = Field(
+        default=None,
+        alias="schema.registry.url",
+        description="The registry, or several with commas. Left out: the profile's.",
+    )
+    registry_basic_auth_user_info: Secret | None = Field(
+        default=None,
+        alias="schema.registry.basic.auth.user.info",
+        description="A reference to `user:password`: {env_var: NAME} or {file: PATH}.",
+    )
+    registry_bearer_auth_token: Secret | None = Field(
+        default=None, alias="schema.registry.bearer.auth.token", description="A reference to a token."
+    )
+    registry_ssl_ca_location: Text | None = Field(
+        default=None,
+        alias="schema.registry.ssl.ca.location",
+        description="File with the certificates (PEM) that the registry is trusted by.",
+    )
+    registry_ssl_certificate_location: Text | None = Field(
+        default=None,
+        alias="schema.registry.ssl.certificate.location",
+        description="File with the client's own certificate (PEM), for mTLS.",
+    )
+    registry_ssl_key_location: Text | None = Field(
+        default=None,
+        alias="schema.registry.ssl.key.location",
+        description="File with the client's private key (PEM), for mTLS.",
+    )
+    registry_ssl_key_password: Secret | None = Field(
+        default=None,
+        alias="schema.registry.ssl.key.password",
+        description="A reference to the password of the private key.",
+    )
+
+    def registry(self) -> dict[str, str | Reference]:
+        """What is set, by the names without the prefix."""
+        found = {
+            str(field.alias).removeprefix(REGISTRY_PREFIX): getattr(self, name)
+            for name, field in RegistrySettings.model_fields.items()
+        }
+        return {name: value for name, value in sorted(found.items()) if value is not None}
+
+
+class StreamSettings(SecuritySettings, RegistrySettings):
+    """A topic of Kafka, read as a stream or as a table. Settings of the source are the defaults of its tables."""
 
     type: Literal["kafka"] = Field(default="kafka", description="The connector.")
+    kind: Annotated[str, _one_of(KINDS), WithJsonSchema({"enum": list(KINDS)})] = Field(
+        default="stream",
+        description="`stream`: every message is a row. `table`: the latest row of each key, kept up to date.",
+    )
+    primary_key: Names | None = Field(
+        default=None, description="The column or columns that tell rows apart, with `kind: table`."
+    )
     topic: Text | None = Field(default=None, description="The topic. Either this or `topic_pattern`.")
     topic_pattern: Text | None = Field(
         default=None, description="A regular expression: all topics whose whole name matches, also those to come."
@@ -124,6 +197,13 @@ class StreamSettings(SecuritySettings):
     key: KeyFormat = Field(default=StringFormat(format="string"), description="The format of keys.")
     value: ValueFormat = Field(default=JsonFormat(), description="The format of values.")
     watermark: WatermarkSettings | None = Field(default=None, description="How late rows may come.")
+    on_bad_record: OnBadRecord = Field(
+        default="null",
+        description=(
+            "What becomes of a message that does not fit: `null` (what does not fit is null), `skip` (it is no row), "
+            "`quarantine` (it is no row, and is kept in the table `<source>__quarantine`) or `fail` (streams stop)."
+        ),
+    )
 
 
 Origin = Annotated[
@@ -141,7 +221,7 @@ class ColumnSettings(Settings):
         alias="from",
         description=(
             "`key`, `headers`, `header(name)`, `topic`, `partition`, `offset`, `timestamp`, `value`, "
-            "`value.path.to.field` or `key.path.to.field`."
+            "`value.path.to.field`, `key.path.to.field`, or `record`: the full name of the value's type."
         ),
     )
     expr: Text | None = Field(

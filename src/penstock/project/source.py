@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,25 @@ from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import (
     SOURCE_KEY_UNKNOWN,
     SOURCE_NOT_STREAM,
+    SOURCE_TABLE_SETTING,
     SOURCE_VALUE_INVALID,
     START_INVALID,
     TOPIC_CHOICE,
 )
 from penstock.kafka.security import Value
 from penstock.project.columns import ColumnReader, SourceColumn
-from penstock.project.formats import FormatSettings
+from penstock.project.formats import FormatSettings, SchemaFormat
+from penstock.project.lockfile import Lock, read_lock
 from penstock.project.options import OptionError, is_option, read_options
 from penstock.project.positions import Named, Positions, Step
+from penstock.project.primary_key import read_primary_key
 from penstock.project.problems import Problem, first_problem
+from penstock.project.schemas import PartSchema, part_schema
 from penstock.project.settings import StreamSettings
 from penstock.project.start import StartAt
 from penstock.project.watermark import WatermarkSetting, read_watermark
 
-__all__ = ["SourceColumn", "StreamSource", "is_stream", "read_source", "relation_of"]
+__all__ = ["SourceColumn", "StreamSource", "is_source_table", "is_stream", "read_source", "relation_of"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,16 @@ class StreamSource:
     value: FormatSettings
     columns: tuple[SourceColumn, ...]
     watermark: WatermarkSetting | None
+    on_bad_record: str
     options: tuple[tuple[str, Value], ...]  # kafka.*, sorted; secrets are references
+    registry: tuple[tuple[str, Value], ...] = ()  # its own schema registry: url and options
+    key_schema: PartSchema | None = None
+    value_schema: PartSchema | None = None
+    primary_key: tuple[str, ...] = ()  # of a source table; empty: a source stream
+
+    @property
+    def is_table(self) -> bool:
+        return bool(self.primary_key)
 
 
 def is_stream(source: Mapping[str, Any]) -> bool:
@@ -62,9 +75,33 @@ def is_stream(source: Mapping[str, Any]) -> bool:
     return own_settings(source) is not None or _source_settings(source) is not None
 
 
+def is_source_table(source: Mapping[str, Any]) -> bool:
+    """Whether a manifest entry declares a table; what is wrong with it is told when it is read."""
+    for settings in (own_settings(source), _source_settings(source)):
+        if isinstance(settings, Mapping) and settings.get("kind") is not None:
+            return bool(settings["kind"] == "table")
+    return False
+
+
 def read_source(source: Mapping[str, Any], project_dir: Path) -> StreamSource:
     """The typed source of a manifest entry; raises the first thing that is wrong with it."""
     return _Reader(source, project_dir).read()
+
+
+@dataclass(frozen=True)
+class SchemaSettings:
+    """The part of a source that its schemas depend on, checked as far as that goes without them."""
+
+    name: str  # source.table, as the lock file has it
+    topic: str | None
+    parts: Mapping[str, SchemaFormat]  # key, value
+    registry: Mapping[str, Value]
+    at: Callable[..., Location]  # of a setting
+
+
+def read_schema_settings(source: Mapping[str, Any], project_dir: Path) -> SchemaSettings:
+    """What is needed to find a source's schemas; raises what is wrong with its settings."""
+    return _Reader(source, project_dir).schema_settings()
 
 
 def relation_of(node: Mapping[str, Any]) -> str:
@@ -86,9 +123,15 @@ def _source_settings(source: Mapping[str, Any]) -> Any:
     return meta.get("stream") if isinstance(meta, Mapping) else None
 
 
+def _with_schema(settings: StreamSettings) -> dict[str, SchemaFormat]:
+    parts = {"key": settings.key, "value": settings.value}
+    return {name: each for name, each in parts.items() if isinstance(each, SchemaFormat)}
+
+
 class _Reader:
     def __init__(self, source: Mapping[str, Any], project_dir: Path) -> None:
         self.source = source
+        self.project = project_dir
         file = str(source.get("original_file_path") or source.get("path") or "")
         self.where = Positions.read(project_dir / file, file)
         self.of_source: tuple[Step, ...] = ("sources", Named(str(source.get("source_name"))))
@@ -100,7 +143,10 @@ class _Reader:
         settings, options = self._checked(raw)
         self._topic(settings)
         self._start(settings)
-        columns = ColumnReader(self.where, self.of_table, self.shown, settings).read(self._declared())
+        schemas = self._schemas(settings)
+        columns = ColumnReader(self.where, self.of_table, self.shown, settings, schemas).read(self._declared())
+        if settings.kind == "table" and raw.get("watermark") is not None:
+            raise SOURCE_TABLE_SETTING.error(f"source table {self.shown} has a watermark.", at=self._at("watermark"))
         return StreamSource(
             unique_id=str(self.source["unique_id"]),
             relation=relation_of(self.source),
@@ -113,8 +159,26 @@ class _Reader:
             value=settings.value,
             columns=columns,
             watermark=self._watermark(raw.get("watermark"), columns),
+            on_bad_record=settings.on_bad_record,
             options=options,
+            primary_key=read_primary_key(settings, columns, self.shown, self._at),
+            registry=tuple(settings.registry().items()),
+            key_schema=schemas.get("key"),
+            value_schema=schemas.get("value"),
         )
+
+    def schema_settings(self) -> SchemaSettings:
+        settings, _ = self._checked(self._settings())
+        self._topic(settings)
+        return SchemaSettings(self.shown, settings.topic, _with_schema(settings), settings.registry(), self._at)
+
+    def _schemas(self, settings: StreamSettings) -> dict[str, PartSchema]:
+        parts = _with_schema(settings)
+        lock = read_lock(self.project) if any(each.from_registry for each in parts.values()) else Lock()
+        return {
+            part: part_schema(each, part, self.shown, settings.topic, lock, self.project, self._at(part))
+            for part, each in parts.items()
+        }
 
     def _settings(self) -> dict[str, Any]:
         own, above = own_settings(self.source), _source_settings(self.source)

@@ -61,6 +61,30 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+_WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}  # digits
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+
+
+def fits(found: SparkType, wanted: SparkType) -> bool:
+    """Whether every value of the first type is one of the second: the same type, a wider number, or a text of it."""
+    if found.ddl.lower() == wanted.ddl.lower():
+        return True
+    if found.is_nested or wanted.is_nested or "BINARY" in (found.ddl, wanted.ddl):
+        return False
+    if wanted.ddl == "STRING":
+        return True
+    if found.ddl in _WHOLE and wanted.ddl in _WHOLE:
+        return _WHOLE[found.ddl] <= _WHOLE[wanted.ddl]
+    decimal = _DECIMAL.fullmatch(wanted.ddl)
+    if decimal is not None:
+        whole, scale = int(decimal[1]) - int(decimal[2]), int(decimal[2])
+        if found.ddl in _WHOLE:
+            return _WHOLE[found.ddl] <= whole
+        own = _DECIMAL.fullmatch(found.ddl)
+        return own is not None and int(own[1]) - int(own[2]) <= whole and int(own[2]) <= scale
+    return wanted.ddl == "DOUBLE" and found.ddl in {"FLOAT", "TINYINT", "SMALLINT", "INT"}
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text

@@ -2,6 +2,8 @@
 
 Rules
 - A time has a zone; it is kept in UTC. Reading starts at the first message of that time or later, in each partition.
+- `from` is a time, or `earliest`. With `backfill: batch` what the topic holds when the stream begins is read in large
+  batches; then the stream goes on as its model says.
 - Offsets are given for each partition that is read: a number, earliest or latest.
 """
 
@@ -35,6 +37,10 @@ def _time(value: Any) -> datetime:
     return value.astimezone(timezone.utc) if value.tzinfo else value.replace(tzinfo=timezone.utc)
 
 
+def _from(value: Any) -> datetime | str:
+    return value if value == "earliest" else _time(value)
+
+
 def _offset(value: Any) -> int:
     if isinstance(value, str) and value in _SPARK:
         return _SPARK[value]
@@ -49,6 +55,11 @@ def _wrong(message: str, hint: str | None = None) -> PydanticCustomError:
 
 
 Time = Annotated[datetime, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+From = Annotated[
+    datetime | Literal["earliest"],
+    BeforeValidator(_from),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"const": "earliest"}]}),
+]
 Offset = Annotated[
     int, BeforeValidator(_offset), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"enum": list(ENDS)}]})
 ]
@@ -56,22 +67,36 @@ Partition = Annotated[int, Field(ge=0)]
 
 
 class StartAt(BaseModel):
-    """A place within the topic: one of the two."""
+    """A place within the topic: one of the three."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     timestamp: Time | None = Field(
         default=None, description="The first message of that time or later, such as '2026-01-01T00:00:00Z'."
+    )
+    from_: From | None = Field(
+        default=None, alias="from", description="The same, or `earliest`; the word that goes with `backfill`."
     )
     offsets: dict[Partition, Offset] | None = Field(
         default=None, min_length=1, description="For each partition an offset, `earliest` or `latest`."
     )
 
+    backfill: Literal["batch"] | None = Field(
+        default=None,
+        description="`batch`: what is there when the stream begins is read in batches ten times as large as "
+        "`max_batch_rows`; then the stream goes on as its model says, at the same offset.",
+    )
+
     @model_validator(mode="after")
     def _one(self) -> StartAt:
-        if (self.timestamp is None) == (self.offsets is None):
-            raise _wrong("a start has either 'timestamp' or 'offsets'.")
+        if sum(each is not None for each in (self.timestamp, self.from_, self.offsets)) != 1:
+            raise _wrong("a start has either 'timestamp', 'from' or 'offsets'.")
         return self
+
+    @property
+    def time(self) -> datetime | None:
+        """The time to begin at, whichever word it was given with."""
+        return self.from_ if isinstance(self.from_, datetime) else self.timestamp
 
 
 def _checked(value: Any) -> Any:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select
+from sqlalchemy import Connection, Engine, create_engine, event, insert, make_url, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.errors import PenstockError
@@ -70,25 +70,28 @@ class Database:
             raise _named(problem) from problem
 
     def _migrate(self) -> None:
-        """Make the tables when they are missing; refuse a store that a newer Penstock made."""
-        if self._version_found():
+        """Make the tables that are missing, also in an older store; refuse a store that a newer Penstock made."""
+        if self._version_found() == schema.SCHEMA_VERSION:
             return
         with self._write() as tx:  # one writer at a time: two processes that start together make the tables once
             schema.metadata.create_all(tx)
+            version = str(schema.SCHEMA_VERSION)
             if tx.execute(_version_query()).scalar() is None:
-                tx.execute(insert(schema.meta).values(key="schema_version", value=str(schema.SCHEMA_VERSION)))
+                tx.execute(insert(schema.meta).values(key="schema_version", value=version))
+            else:
+                tx.execute(update(schema.meta).where(schema.meta.c.key == "schema_version").values(value=version))
 
-    def _version_found(self) -> bool:
+    def _version_found(self) -> int | None:
         with self._read() as tx:
             if not self._readers.dialect.has_table(tx, "meta"):
-                return False
+                return None
             found = tx.execute(_version_query()).scalar()
         if found is not None and int(found) > schema.SCHEMA_VERSION:
             raise STORE_UNUSABLE.error(
                 f"The deployment store has version {found}; this Penstock knows {schema.SCHEMA_VERSION}.",
                 hint="Install the newer Penstock.",
             )
-        return found is not None
+        return None if found is None else int(found)
 
 
 def _version_query() -> Any:

@@ -82,6 +82,12 @@ class Leases(Database):
             row = tx.execute(select(schema.leases).where(schema.leases.c.name == name)).mappings().first()
         return Lease(**row) if row and row["holder"] else None
 
+    def lease_record(self, name: str) -> Lease | None:
+        """The lease with its last token, also when it is free (its holder is empty then); None before the first."""
+        with self._read() as tx:
+            row = tx.execute(select(schema.leases).where(schema.leases.c.name == name)).mappings().first()
+        return Lease(**row) if row else None
+
     def live_lease(self, name: str, *, now: float | None = None) -> Lease | None:
         """The lease if its holder counts: not expired and not a dead process of this host."""
         now = time.time() if now is None else now

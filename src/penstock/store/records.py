@@ -39,6 +39,33 @@ class Desired:
     updated_at: float
 
 
+class RebuildPhase(str, Enum):
+    """How far a rebuild beside the deployed generation has come."""
+
+    CATCHING_UP = "catching up"  # both generations run
+    SETTLING = "settling"  # the old one stands still, the new one reads what the old one has read
+    TAKING_OVER = "taking over"  # both stand still; the new rows replace the old ones
+    TAKEN_OVER = "taken over"  # the new generation is the deployed one; its hidden table is left to clear away
+    ENDING = "ending"  # given up; the hidden table and the checkpoint are left to clear away
+    FAILED = "failed"  # given up for an error, which is kept for people
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A new generation of a stream that is built beside the deployed one."""
+
+    stream: str
+    generation: int
+    spec_hash: str
+    spec_json: str
+    checkpoint_id: str
+    phase: RebuildPhase
+    error_code: str | None
+    error: str | None
+    started_at: float
+    updated_at: float  # of the phase
+
+
 @dataclass(frozen=True)
 class Actual:
     """A stream as the engine last reported it, with what the supervisor counts."""
@@ -88,6 +115,26 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class RecordCounts:
+    """How good the records of a source were that a stream read."""
+
+    records: int = 0
+    empty: int = 0
+    bad: int = 0
+    partly_bad: int = 0
+    last_at: float | None = None  # when the last was read that was bad or partly bad
+
+    def plus(self, other: RecordCounts) -> RecordCounts:
+        return RecordCounts(
+            self.records + other.records,
+            self.empty + other.empty,
+            self.bad + other.bad,
+            self.partly_bad + other.partly_bad,
+            other.last_at or self.last_at,
+        )
+
+
+@dataclass(frozen=True)
 class Lease:
     """The right to do something, until it expires. Writes carry the token."""
 
@@ -102,9 +149,32 @@ class Command:
     """Something the engine is asked to do."""
 
     id: int
-    kind: str  # prepare | start | stop | drop
+    # prepare | start | adjust | stop | drop | takeover | discard | replay | maintain | source | drop_source | follow
+    kind: str
     stream: str
     payload: dict[str, Any]
     state: str  # new | taken | done | failed
     result: dict[str, Any] | None = None
     created_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something outside that streams need, as the supervisor saw it last."""
+
+    name: str  # broker 127.0.0.1:9092
+    kind: str  # broker | registry
+    ok: bool
+    detail: str  # why not, in one line; empty when it answers
+    at: float
+
+
+@dataclass(frozen=True)
+class DeployedSource:
+    """A source that is a view of the catalog."""
+
+    relation: str
+    hash: str
+    spec_json: str
+    properties: list[str]
+    updated_at: float

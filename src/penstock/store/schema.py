@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 7  # 2: parts; 3: records; 4: sources; 5: beginnings; 6: rebuilds; 7: violations
 
 # SQLite only counts up a plain INTEGER primary key; PostgreSQL wants the wide one.
 _ID = BigInteger().with_variant(Integer, "sqlite")
@@ -81,6 +81,50 @@ progress = Table(
     Index("progress_of_stream", "stream", "id"),
 )  # fmt: skip
 
+# How good the records were that a stream read, by source: sums since its checkpoint began.
+records = Table(
+    "records", metadata,
+    Column("stream", String(255), primary_key=True),
+    Column("source", String(255), primary_key=True),
+    Column("records", BigInteger, nullable=False),
+    Column("empty", BigInteger, nullable=False),
+    Column("bad", BigInteger, nullable=False),
+    Column("partly_bad", BigInteger, nullable=False),
+    Column("last_at", Float),  # when the last was read that was bad or partly bad
+)  # fmt: skip
+
+# How many rows did not hold an expectation of a stream: a sum since its checkpoint began, or of the last refresh.
+violations = Table(
+    "violations", metadata,
+    Column("stream", String(255), primary_key=True),
+    Column("expectation", String(255), primary_key=True),
+    Column("rows", BigInteger, nullable=False),
+    Column("last_at", Float),  # when the last of them came
+)  # fmt: skip
+
+# Where each generation of a stream began to read: before it, the records were decoded as the one before said.
+beginnings = Table(
+    "beginnings", metadata,
+    Column("stream", String(255), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("offsets", JSON, nullable=False),
+)  # fmt: skip
+
+# New generations that are built beside the deployed ones; each runs as a stream of its own in `desired`.
+rebuilds = Table(
+    "rebuilds", metadata,
+    Column("stream", String(255), primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("spec_hash", String(64), nullable=False),
+    Column("spec_json", Text, nullable=False),
+    Column("checkpoint_id", String(64), nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("error_code", String(16)),
+    Column("error", Text),
+    Column("started_at", Float, nullable=False),
+    Column("updated_at", Float, nullable=False),
+)  # fmt: skip
+
 leases = Table(
     "leases", metadata,
     Column("name", String(255), primary_key=True),
@@ -99,4 +143,22 @@ commands = Table(
     Column("result", JSON),
     Column("created_at", Float, nullable=False),
     Index("commands_by_state", "state", "id"),
+)  # fmt: skip
+
+parts = Table(
+    "parts", metadata,
+    Column("name", String(255), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("ok", Boolean, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("at", Float, nullable=False),
+)  # fmt: skip
+
+sources = Table(
+    "sources", metadata,
+    Column("relation", String(255), primary_key=True),
+    Column("hash", String(64), nullable=False),
+    Column("spec_json", Text, nullable=False),
+    Column("properties", JSON, nullable=False),  # names of the client's properties, as the catalog has them
+    Column("updated_at", Float, nullable=False),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ class PenstockConnectionManager(SQLConnectionManager):  # type: ignore[misc]
     def __init__(self, profile: Any, mp_context: Any) -> None:
         super().__init__(profile, mp_context)
         self._endpoint: Endpoint | None = None
+        self.on_engine: Callable[[], None] | None = None  # called once, when the engine is there
         self._starting = Lock()
 
     @property
@@ -45,6 +46,8 @@ class PenstockConnectionManager(SQLConnectionManager):  # type: ignore[misc]
 
                 settings = self.profile.credentials.settings(self.profile.target_name)
                 self._endpoint = ensure_up(self.paths, settings, progress=logger.info)
+                if self.on_engine is not None:
+                    self.on_engine()
             return self._endpoint
 
     def open(self, connection: Connection) -> Connection:

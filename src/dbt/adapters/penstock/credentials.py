@@ -20,7 +20,9 @@ from penstock.errors.catalogue import PROFILE_INVALID
 if TYPE_CHECKING:
     from penstock.project.profile import RuntimeSettings
 
-_KEYS = frozenset({"type", "schema", "database", "threads", "kafka", "store", "engine"})
+_KEYS = frozenset(
+    {"type", "schema", "database", "threads", "kafka", "schema_registry", "store", "engine", "maintenance"}
+)
 
 
 @dataclass
@@ -30,8 +32,10 @@ class PenstockCredentials(Credentials):  # type: ignore[misc]
     schema: str | None = None
     database: str | None = None
     kafka: dict[str, Any] = field(default_factory=dict)
+    schema_registry: dict[str, Any] = field(default_factory=dict)
     store: str | None = None
     engine: dict[str, Any] = field(default_factory=dict)
+    maintenance: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def __pre_deserialize__(cls, data: Any) -> Any:
@@ -74,7 +78,9 @@ class PenstockCredentials(Credentials):  # type: ignore[misc]
             "target": target,
             "schema": self.schema,
             "kafka": {**own, **kafka, "bootstrap": bootstrap, "options": _options(options)},
+            "schema_registry": _registry(self.schema_registry),
             "store": self.store,
+            "maintenance": self.maintenance,
             "engine": {**self.engine, "spark_conf": _texts(self.engine.get("spark_conf") or {})},
         }
         try:
@@ -83,6 +89,18 @@ class PenstockCredentials(Credentials):  # type: ignore[misc]
             first = problem.errors()[0]
             where = ".".join(str(step) for step in first["loc"])
             raise PROFILE_INVALID.error(f"Setting '{where}' of target '{target}': {first['msg'].lower()}.") from None
+
+
+def _registry(values: Mapping[str, Any]) -> dict[str, Any]:
+    from penstock.project.options import OptionError, read_registry
+    from penstock.registry.address import NAMES, URL
+
+    try:
+        options = dict(read_registry(values))
+    except OptionError as found:
+        raise found.problem.kind.error(found.problem.message, hint=found.problem.hint) from None
+    own = {key: value for key, value in values.items() if key not in (URL, *NAMES) and value is not None}
+    return {**own, "options": options}
 
 
 def _options(values: Mapping[str, Any]) -> dict[str, Any]:

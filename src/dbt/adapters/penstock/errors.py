@@ -28,7 +28,7 @@ class QueryError(DbtDatabaseError):  # type: ignore[misc]
 
 
 _TAIL = re.compile(r"\n+JVM stacktrace:.*", re.DOTALL)
-_PLAN = re.compile(r"(line \d+ pos \d+);?\n+['+].*", re.DOTALL)
+_PLAN = re.compile(r"(line \d+ pos \d+)(?:;\n|\n+['+]).*", re.DOTALL)
 
 
 def spark_sentence(text: str) -> str:

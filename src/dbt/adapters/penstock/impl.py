@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -10,23 +10,19 @@ from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import FreshnessResponse
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.contracts.relation import RelationConfig, RelationType
-from dbt.adapters.spark.column import SparkColumn
-from dbt.adapters.spark.impl import (
-    LIST_RELATIONS_MACRO_NAME,
-    SCHEMA_NOT_FOUND_MESSAGES,
-    SparkAdapter,
-)
-from dbt_common.exceptions import DbtRuntimeError
+from dbt.adapters.contracts.relation import RelationConfig
 
 from dbt.adapters.penstock.connections import PenstockConnectionManager, logger
+from dbt.adapters.penstock.dbt_own import DbtOwn
+from dbt.adapters.penstock.deferred import with_deferred
 from dbt.adapters.penstock.errors import StreamError
 from dbt.adapters.penstock.freshness import freshness, source_of
 from dbt.adapters.penstock.project import project_dir, target_dir
 from dbt.adapters.penstock.session import local_rows, quoted
-from dbt.adapters.penstock.streams import Request, StreamResponse, compiled, deployed, in_the_way
+from dbt.adapters.penstock.sources import Places, SourceTables, deploy_quarantines, read_by
+from dbt.adapters.penstock.streams import Request, StreamResponse, compiled, deployed, in_the_way, read_sources, told
 from penstock.errors import Location, PenstockError
-from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, TABLE_CONFLICT
+from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, CLONE_OVER_STREAM, TABLE_CONFLICT
 
 if TYPE_CHECKING:
     import agate
@@ -38,7 +34,7 @@ _TABLES = frozenset({"table", "incremental", "snapshot", "seed"})
 _OWNER_PROPERTY = "penstock.stream"
 
 
-class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
+class PenstockAdapter(DbtOwn):
     """dbt's way to the engine."""
 
     ConnectionManager = PenstockConnectionManager
@@ -49,6 +45,9 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
         super().__init__(config, mp_context)
         self._store: Store | None = None
         self._opening = Lock()
+        places = Places(self.connections.paths, project_dir(config), target_dir(config))
+        self._source_tables = SourceTables(places, self._open_store, logger.info, self._pin)
+        self.connections.on_engine = self._register_sources
 
     @classmethod
     def type(cls) -> str:
@@ -66,6 +65,13 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
                 self._store = None
 
     # -- streams ------------------------------------------------------------------------------------------------------
+    @available  # type: ignore[untyped-decorator]
+    def is_live_test(self, model: Mapping[str, Any]) -> bool:
+        """Whether a data test is kept by a stream."""
+        from penstock.project.live import is_live_test
+
+        return is_live_test(model)
+
     @available.parse(lambda *args, **kwargs: {})  # type: ignore[untyped-decorator]
     def deploy_stream(
         self,
@@ -74,10 +80,13 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
         graph: Mapping[str, Any],
         full_refresh: bool = False,
         empty: bool = False,
+        selected: Iterable[str] = (),
     ) -> StreamResponse:
         """Compile a dynamic table and make it the desired state of its stream."""
-        request = Request(model, sql, graph, full_refresh, empty)
+        graph = with_deferred(graph, self.get_macro_resolver(), sql)
+        request = Request(model, sql, graph, full_refresh, empty, tuple(selected))
         try:
+            self._pin(read_sources(request))
             spec = compiled(request, project_dir(self.config), target_dir(self.config))
             self.connections.endpoint()
             existing = self.get_relation("", str(model["schema"]), str(model["alias"]))
@@ -86,16 +95,42 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
                 raise in_the_way(spec, str(existing.type))
             if existing is None and not full_refresh and not empty:
                 self._refuse_lost_table(spec.name, spec.path)
+            read = [each.relation for each in spec.inputs]
+            sources = self._source_tables.deploy(graph["sources"], read, full_refresh=full_refresh, empty=empty)
             response = deployed(self._open_store(), self.connections.paths, spec, request, logger.info)
+            if response.changed:
+                for line in told(spec):
+                    logger.warning(line)
+            response.sources += sources
+            if response.verdict == "REFUSED":
+                logger.warning(f"{spec.name}: the change is not applied: {'; '.join(response.reasons)}")
             if foreign:
                 self.cache_dropped(existing)  # the engine replaced it, once Spark had accepted the model
             return response
         except PenstockError as error:
             raise StreamError(error) from None
 
+    def _pin(self, sources: Sequence[Mapping[str, Any]]) -> None:
+        """Add to penstock.lock what the sources need and it does not have."""
+        from penstock.control.locking import complete
+
+        def profile() -> Mapping[str, Any]:
+            settings = self.config.credentials.settings(self.config.target_name)
+            if settings.schema_registry.embedded:
+                self.connections.endpoint()  # the registry is up when the project is
+            options: Mapping[str, Any] = settings.schema_registry.options
+            return options
+
+        for change in complete(sources, project_dir(self.config), profile):
+            logger.info(f"penstock.lock: {change.what} schema of {change.source} ({change.part}); commit it")
+
     def _refuse_lost_table(self, stream: str, path: str) -> None:
         """A deployed stream whose table was dropped by hand would go on behind the rows that are gone."""
-        if self._open_store().find_desired(stream) is not None:
+        from penstock.control.deployed import spec_of
+
+        want = self._open_store().find_desired(stream)
+        before = spec_of(want) if want is not None else None
+        if want is not None and (before is None or before.has_table):
             raise CHANGE_NEEDS_REBUILD.error(f"The table of {stream} is gone.", at=Location(path))
 
     def _is_of_stream(self, relation: BaseRelation, stream: str) -> bool:
@@ -113,6 +148,25 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
 
                 self._store = Store.open(self.config.credentials.store or self.connections.paths.store)
             return self._store
+
+    # -- sources as views ---------------------------------------------------------------------------------------------
+    def _register_sources(self) -> None:
+        """Whatever dbt runs may read a source: each stream of the project is a view over its topic."""
+        manifest = self.get_macro_resolver()
+        if manifest is None:  # `dbt debug` has no project
+            return
+        from penstock.control.sources import register_sources
+
+        sources = sorted(getattr(manifest, "sources", {}).values(), key=lambda source: source.unique_id)
+        entries = [source.to_dict(omit_none=False) for source in sources]
+        try:
+            done = register_sources(self._open_store(), entries, project_dir(self.config))
+        except PenstockError as error:
+            raise StreamError(error) from None
+        for relation in done.changed:
+            logger.info(f"Source {relation} can be queried")
+        for relation, problem in done.failed.items():
+            logger.warning(f"Source {relation} cannot be queried: {problem}")
 
     # -- freshness of sources -----------------------------------------------------------------------------------------
     def calculate_freshness_from_metadata(
@@ -135,10 +189,17 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
     # -- other materializations ---------------------------------------------------------------------------------------
     def pre_model_hook(self, config: Any) -> dict[str, Any]:
         """Give a model the settings that are the default here and not in dbt-spark; they are taken back afterwards."""
+        from dbt.flags import get_flags
+
         settings = config.model.config
         kind = settings.get("materialized")
-        if kind in _TABLES or kind == "view":
+        if getattr(get_flags(), "WHICH", None) == "clone":
+            self._keep_clone_off_streams(config.model)
+        elif kind in _TABLES or kind == "view":
+            self._keep_off_sources(config.model)
             self._keep_off_streams(config.model)
+            self._deploy_source_tables(config.model)
+            self._deploy_quarantines(config.model)
         defaults: dict[str, Any] = {}
         if kind in _TABLES or kind == DYNAMIC_TABLE:
             defaults["file_format"] = "delta"
@@ -158,6 +219,55 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
             else:
                 settings[key] = value
 
+    def _keep_off_sources(self, model: Any) -> None:
+        """What a source holds comes from its topic alone."""
+        from penstock.compiler import refuse_source
+
+        manifest = self.get_macro_resolver()
+        sources = {key: source.to_dict(omit_none=False) for key, source in manifest.sources.items()} if manifest else {}
+        try:
+            refuse_source(f"{model.schema}.{model.alias}", sources, Location(model.original_file_path))
+        except PenstockError as error:
+            raise StreamError(error) from None
+
+    def _deploy_source_tables(self, model: Any) -> None:
+        """Those that a model reads which is no stream; a stream's are deployed with it."""
+        from dbt.flags import get_flags
+
+        from penstock.project.source import is_source_table, relation_of
+
+        manifest, flags = self.get_macro_resolver(), get_flags()
+        if manifest is None or not hasattr(model, "depends_on"):
+            return  # a seed reads nothing
+        sources = {
+            key: source
+            for key, source in read_by(model, manifest.nodes, manifest.sources).items()
+            if is_source_table(source)
+        }
+        if not sources:
+            return
+        try:
+            self.connections.endpoint()
+            read = [relation_of(source) for source in sources.values()]
+            full_refresh, empty = (bool(getattr(flags, name, False)) for name in ("FULL_REFRESH", "EMPTY"))
+            self._source_tables.deploy(sources, read, full_refresh=full_refresh, empty=empty)
+        except PenstockError as error:
+            raise StreamError(error) from None
+
+    def _deploy_quarantines(self, model: Any) -> None:
+        """Those that a model shows by the macro: it may come before the first stream that fills them."""
+        manifest = self.get_macro_resolver()
+        if manifest is None or not hasattr(model, "depends_on"):
+            return
+        if not any(each.endswith(".quarantine") for each in model.depends_on.macros):
+            return
+        try:
+            self.connections.endpoint()
+            sources = read_by(model, manifest.nodes, manifest.sources)
+            deploy_quarantines(self._open_store(), self.connections.paths, project_dir(self.config), sources)
+        except PenstockError as error:
+            raise StreamError(error) from None
+
     def _keep_off_streams(self, model: Any) -> None:
         """A table that a stream writes must not be replaced under it."""
         name = f"{model.schema}.{model.alias}"
@@ -174,6 +284,14 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
         except PenstockError as error:
             raise StreamError(error) from None
 
+    def _keep_clone_off_streams(self, model: Any) -> None:
+        """A clone makes what is not there; what a stream writes it must not replace."""
+        from dbt.flags import get_flags
+
+        name = f"{model.schema}.{model.alias}"
+        if getattr(get_flags(), "FULL_REFRESH", False) and self._open_store().find_desired(name) is not None:
+            raise StreamError(CLONE_OVER_STREAM.error(f"{name} is the table of a stream."))
+
     @available.parse_none  # type: ignore[untyped-decorator]
     def load_seed(self, relation: BaseRelation, rows: agate.Table, types: Mapping[str, str]) -> None:
         """Replace the rows of a seed's table in one commit: a stream that joins it sees the old ones or the new."""
@@ -187,78 +305,3 @@ class PenstockAdapter(SparkAdapter):  # type: ignore[misc]
     def text_literal(self, text: str) -> str:
         """A string as a Spark SQL literal."""
         return quoted(text)
-
-    # -- catalogue ----------------------------------------------------------------------------------------------------
-    def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
-        """Tables and views of a schema, in one round trip; temporary views belong to a session and are left out."""
-        try:
-            rows = self.execute_macro(LIST_RELATIONS_MACRO_NAME, kwargs={"schema_relation": schema_relation})
-        except DbtRuntimeError as error:
-            if any(message in str(error.msg) for message in SCHEMA_NOT_FOUND_MESSAGES):
-                return []
-            raise
-        return [self._relation(row) for row in rows if row["namespace"]]
-
-    def _relation(self, row: Any) -> BaseRelation:
-        information = row["information"]
-        return self.Relation.create(
-            schema=row["namespace"],
-            identifier=row["tableName"],
-            type=RelationType.View if "\nType: VIEW\n" in information else RelationType.Table,
-            information=information,
-            is_delta="\nProvider: delta\n" in information,
-            is_iceberg=False,
-            is_hudi=False,
-        )
-
-    @available  # type: ignore[untyped-decorator]
-    def outdated_comments(self, relation: BaseRelation, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Descriptions that the table does not have yet: {'relation': text or none, 'columns': {name: text}}.
-
-        A change of a comment is a commit, and a commit can make a stream's batch start over: none without need.
-        """
-        columns, details = self._described(relation)
-        has = {name.lower(): (name, comment) for name, _, comment in columns}
-        wanted = {
-            has[name.lower()][0]: column["description"]
-            for name, column in model["columns"].items()
-            if name.lower() in has and column["description"] != has[name.lower()][1]
-        }
-        description = model.get("description") or ""
-        return {
-            "relation": description if description != details.get("Comment", "") else None,
-            "columns": wanted,
-        }
-
-    def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
-        columns, details = self._described(relation)
-        stats = SparkColumn.convert_table_stats(details.get("Statistics"))
-        for index, (name, kind, comment) in enumerate(columns):
-            yield {
-                "table_database": None,
-                "table_schema": relation.schema,
-                "table_name": relation.identifier,
-                "table_type": str(relation.type),
-                "table_comment": details.get("Comment", ""),
-                "table_owner": details.get("Owner", ""),
-                "column_name": name,
-                "column_index": index,
-                "column_type": kind,
-                "column_comment": comment,
-                **stats,
-            }
-
-    def _described(self, relation: BaseRelation) -> tuple[list[tuple[str, str, str]], dict[str, str]]:
-        """Columns (name, type, comment) and details of a table or view."""
-        _, rows = self.execute(f"describe extended {relation.render()}", fetch=True)
-        columns: list[tuple[str, str, str]] = []
-        details: dict[str, str] = {}
-        in_columns = True
-        for name, kind, comment in rows:
-            if not name or name.startswith("#"):
-                in_columns = False
-            elif in_columns:
-                columns.append((name, kind, comment or ""))
-            else:
-                details[name] = kind or ""
-        return columns, details

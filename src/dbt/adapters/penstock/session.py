@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,7 +67,8 @@ class Cursor:
     def execute(self, sql: str, bindings: Sequence[Any] | None = None) -> None:
         statement = bind(sql, bindings) if bindings else sql
         with self._session.tagged():
-            self._frame = self._session.spark.sql(statement.strip().rstrip(";"))
+            for part in statements(statement):
+                self._frame = self._session.spark.sql(part)
 
     def drain(self) -> None:
         """Run a query whose rows nobody wants: a hook such as `select assert_true(...)` must fail when it fails."""
@@ -104,6 +106,23 @@ class Cursor:
 
     def close(self) -> None:
         self._frame = None
+
+
+def statements(sql: str) -> list[str]:
+    """The statements of a text, in order: a `sql_header` comes before the one it is for. Spark takes one at a time."""
+    text = sql.strip().rstrip("; \n")
+    if ";" not in text or re.search(r"^\s*begin\b", text, re.IGNORECASE | re.MULTILINE):
+        return [text]  # a script of Spark's (BEGIN … END) is one statement
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import TokenError
+    from sqlglot.tokenizer_core import TokenType
+
+    try:
+        ends = [token.start for token in Spark().tokenize(text) if token.token_type is TokenType.SEMICOLON]
+    except TokenError:
+        return [text]  # Spark says what is wrong with it
+    places = zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True)
+    return [part for start, end in places if (part := text[start:end].strip())]
 
 
 def _is_done(frame: Any) -> bool:

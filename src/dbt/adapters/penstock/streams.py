@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.contracts.connection import AdapterResponse
 
+from dbt.adapters.penstock.sources import read_as_streams
 from penstock.errors import Location
-from penstock.errors.catalogue import MODEL_LANGUAGE, TABLE_CONFLICT
+from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, MODEL_LANGUAGE, TABLE_CONFLICT
 from penstock.paths import ProjectPaths
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class StreamResponse(AdapterResponse):  # type: ignore[misc]
     checkpoint: str | None = None
     changed: bool | None = None
     reasons: list[str] = field(default_factory=list)
+    sources: list[dict[str, Any]] = field(default_factory=list)  # what became of the sources that it reads
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,45 @@ class Request:
     graph: Mapping[str, Any]
     full_refresh: bool
     empty: bool
+    selected: tuple[str, ...] = ()  # unique ids of the run
+
+    @property
+    def on_change(self) -> str:
+        from penstock.project.live import is_live_test
+        from penstock.project.model import on_change
+
+        # Nobody reads from the table of a test as a stream, and it is computed from what the tables hold.
+        return "apply" if is_live_test(self.model) else on_change(self.model)
+
+    def together(self) -> set[str]:
+        """The streams that this run rebuilds when they need it."""
+        from penstock.project.model import is_dynamic_table, on_change
+        from penstock.project.source import relation_of
+
+        nodes = [(self.graph.get("nodes") or {}).get(unique_id) for unique_id in self.selected]
+        return {
+            relation_of(node)
+            for node in nodes
+            if node and is_dynamic_table(node) and (self.full_refresh or on_change(node) == "apply")
+        }
+
+
+def read_in_run(request: Request) -> bool:
+    """Whether the run also deploys a dynamic table that reads this one."""
+    from penstock.project.model import is_dynamic_table
+
+    nodes = [(request.graph.get("nodes") or {}).get(unique_id) for unique_id in request.selected]
+    this = request.model["unique_id"]
+    above = [(node.get("depends_on") or {}).get("nodes") or () for node in nodes if node and is_dynamic_table(node)]
+    return any(this in each for each in above)
+
+
+def read_sources(request: Request) -> list[Mapping[str, Any]]:
+    """The sources that the model reads."""
+    from penstock.compiler import sources_of
+
+    nodes = sources_of(request.graph, str(request.model["unique_id"]))
+    return [each for each in nodes if each.get("resource_type") == "source"]
 
 
 def compiled(request: Request, project: Path, target: Path) -> StreamSpec:
@@ -74,21 +115,54 @@ def deployed(
     store: Store, paths: ProjectPaths, spec: StreamSpec, request: Request, tell: Callable[[str], None]
 ) -> StreamResponse:
     """Make the spec the desired state, or only its table."""
-    from penstock.control.deploy import deploy, run_command
+    from penstock.control.deploy import deploy, make_table
 
     if request.empty:
-        run_command(store, "prepare", spec.name, {"spec": spec.to_json(), "full_refresh": False, "dry": False})
+        changes = make_table(store, spec)
+        if changes:
+            raise CHANGE_NEEDS_REBUILD.error(f"{spec.name}: the columns changed: {'; '.join(changes)}.")
         return StreamResponse(_message="EMPTY", stream=spec.name, verdict="EMPTY", changed=False)
-    made = deploy(store, paths, spec, full_refresh=request.full_refresh, progress=tell)
+    before = _before(store, spec.name)
+    made = deploy(
+        store,
+        paths,
+        spec,
+        full_refresh=request.full_refresh,
+        on_change=request.on_change,
+        together=request.together(),
+        read_in_run=read_in_run(request),
+        progress=tell,
+    )
+    why = f": {'; '.join(made.reasons)}" if made.verdict == "REFUSED" else ""
+    why = " beside the running one" if made.beside else why
     return StreamResponse(
-        _message=f"{made.verdict} generation {made.generation}",
+        _message=f"{made.verdict} generation {made.generation}{why}",
         stream=made.stream,
         generation=made.generation,
         verdict=made.verdict,
         checkpoint=made.checkpoint,
         changed=made.changed,
         reasons=list(made.reasons),
+        sources=read_as_streams(before, spec, restarts=made.changed),
     )
+
+
+def _before(store: Store, stream: str) -> StreamSpec | None:
+    from pydantic import ValidationError
+
+    from penstock.compiler import StreamSpec
+
+    old = store.find_desired(stream)
+    try:
+        return StreamSpec.from_json(old.spec_json) if old else None
+    except ValidationError:
+        return None  # of another version of Penstock
+
+
+def told(spec: StreamSpec) -> list[str]:
+    """What a person should know of a stream that is deployed now: why it is refreshed in full, and warnings."""
+    full = [f"{spec.name} is refreshed in full: {spec.reason}"] if spec.reason else []
+    return full + [f"{spec.name}: {warning}" for warning in spec.warnings]
 
 
 def in_the_way(spec: StreamSpec, kind: str) -> Exception:

@@ -6,8 +6,7 @@ spark-submit --jars "$(penstock jars)" job.py --checkpoint DIR
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine import runtime
 
@@ -21,9 +20,70 @@ join shop__orders as orders
 """
 
 
-def header(name: str) -> Column:
-    """The value of the last header of that name."""
-    return F.try_element_at(F.filter("headers", lambda each: each["key"] == name), F.lit(-1))["value"]
+SHOP__CLICKS__JUDGED = """
+select
+    *,
+    case
+        when `value` is null or length(`value`) = 0 then 'empty'
+        when message.`item_id` is not null
+            or message.`clicked_at` is not null
+            or exists(
+                array(
+                    from_json(
+                        cast(`value` as string),
+                        '`price` DECIMAL(10,2), `place` STRUCT<`city`: STRING, `country`: STRING>',
+                        map('mode', 'PERMISSIVE')
+                    )
+                ),
+                rest -> rest.`price` is not null
+                or rest.`place`.`city` is not null
+                or rest.`place`.`country` is not null
+            )
+            then if(message.`_unfit` is not null, 'partly bad', 'good')
+        when from_json(
+                cast(`value` as string),
+                '`item_id` STRING, '
+                '`price` DECIMAL(10,2), '
+                '`clicked_at` TIMESTAMP, '
+                '`place` STRUCT<`city`: STRING, `country`: STRING>, '
+                '`_unfit` STRING',
+                map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_unfit')
+            ).`_unfit` is null
+            and (
+                coalesce(size(json_object_keys(cast(`value` as string))), 0) < 1
+                or arrays_overlap(
+                    json_object_keys(cast(`value` as string)),
+                    array('item_id', 'price', 'clicked_at')
+                )
+                or arrays_overlap(
+                    json_object_keys(from_json(cast(`value` as string), '`place` STRING').`place`),
+                    array('city', 'country')
+                )
+            )
+            then 'empty'
+        else 'bad'
+    end as quality
+from (
+    select
+        *,
+        from_json(
+            cast(`value` as string),
+            '`item_id` STRING, `clicked_at` TIMESTAMP, `_unfit` STRING',
+            map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_unfit')
+        ) as message
+    from shop__clicks__records
+)
+"""
+
+
+SHOP__CLICKS = """
+select
+    cast(`key` as STRING) as `user_id`,
+    message.`item_id` as `item_id`,
+    message.`clicked_at` as `clicked_at`
+from shop__clicks__judged
+where quality in ('good', 'partly bad')
+"""
 
 
 def shop__clicks(spark: SparkSession) -> DataFrame:
@@ -36,35 +96,62 @@ def shop__clicks(spark: SparkSession) -> DataFrame:
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", 200000)
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
         .load()
     )
-    message = F.from_json(
-        F.col("value").cast("string"),
-        "`item_id` STRING, "
-        "`price` DECIMAL(10,2), "
-        "`clicked_at` TIMESTAMP, "
-        "`place` STRUCT<`city`: STRING, `country`: STRING>",
-        {"mode": "PERMISSIVE"},
-    )
-    # An empty or unreadable message is no row.
-    rows = records.withColumn("message", message).where(
-        "message.`item_id` is not null or "
-        "message.`price` is not null or "
-        "message.`clicked_at` is not null or "
-        "message.`place`.`city` is not null or "
-        "message.`place`.`country` is not null",
-    )
-    return rows.select(
-        F.col("key").cast("string").alias("user_id"),
-        F.col("message.`item_id`").alias("item_id"),
-        F.col("message.`price`").alias("price"),
-        F.col("message.`clicked_at`").alias("clicked_at"),
-        F.col("message.`place`.`city`").alias("city"),
-        F.col("message.`place`.`country`").alias("country"),
-        header("trace_id").cast("string").alias("trace"),
-        F.col("timestamp").alias("arrived_at"),
-    ).withWatermark("clicked_at", "10 minutes")
+    records.createOrReplaceTempView("shop__clicks__records")
+    judged = runtime.counted(spark, "shop.clicks", SHOP__CLICKS__JUDGED)
+    judged.createOrReplaceTempView("shop__clicks__judged")
+    rows = runtime.rows(spark, "shop.clicks", SHOP__CLICKS)
+    return rows.withWatermark("clicked_at", "10 minutes")
+
+
+SHOP__ORDERS__JUDGED = """
+select
+    *,
+    case
+        when `value` is null or length(`value`) = 0 then 'empty'
+        when message.`user_id` is not null
+            or message.`item_id` is not null
+            or message.`amount` is not null
+            or message.`ordered_at` is not null
+            then if(message.`_unfit` is not null, 'partly bad', 'good')
+        when message.`_unfit` is null
+            and (
+                coalesce(size(json_object_keys(cast(`value` as string))), 0) < 1
+                or arrays_overlap(
+                    json_object_keys(cast(`value` as string)),
+                    array('user_id', 'item_id', 'amount', 'ordered_at')
+                )
+            )
+            then 'empty'
+        else 'bad'
+    end as quality
+from (
+    select
+        *,
+        from_json(
+            cast(`value` as string),
+            '`user_id` STRING, '
+            '`item_id` STRING, '
+            '`amount` DOUBLE, '
+            '`ordered_at` TIMESTAMP, '
+            '`_unfit` STRING',
+            map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_unfit')
+        ) as message
+    from shop__orders__records
+)
+"""
+
+
+SHOP__ORDERS = """
+select
+    message.`user_id` as `user_id`,
+    message.`item_id` as `item_id`,
+    message.`amount` as `amount`,
+    message.`ordered_at` as `ordered_at`
+from shop__orders__judged
+where quality in ('good', 'partly bad')
+"""
 
 
 def shop__orders(spark: SparkSession) -> DataFrame:
@@ -80,24 +167,11 @@ def shop__orders(spark: SparkSession) -> DataFrame:
         .option("kafka.max.poll.records", "500")
         .load()
     )
-    message = F.from_json(
-        F.col("value").cast("string"),
-        "`user_id` STRING, `item_id` STRING, `amount` DOUBLE, `ordered_at` TIMESTAMP",
-        {"mode": "PERMISSIVE"},
-    )
-    # An empty or unreadable message is no row.
-    rows = records.withColumn("message", message).where(
-        "message.`user_id` is not null or "
-        "message.`item_id` is not null or "
-        "message.`amount` is not null or "
-        "message.`ordered_at` is not null",
-    )
-    return rows.select(
-        F.col("message.`user_id`").alias("user_id"),
-        F.col("message.`item_id`").alias("item_id"),
-        F.col("message.`amount`").alias("amount"),
-        F.col("message.`ordered_at`").alias("ordered_at"),
-    ).withWatermark("ordered_at", "1 hour")
+    records.createOrReplaceTempView("shop__orders__records")
+    judged = runtime.counted(spark, "shop.orders", SHOP__ORDERS__JUDGED)
+    judged.createOrReplaceTempView("shop__orders__judged")
+    rows = runtime.rows(spark, "shop.orders", SHOP__ORDERS)
+    return rows.withWatermark("ordered_at", "1 hour")
 
 
 def build(spark: SparkSession) -> DataFrame:

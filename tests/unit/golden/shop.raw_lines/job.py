@@ -6,8 +6,7 @@ spark-submit --jars "$(penstock jars)" job.py --checkpoint DIR
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine import runtime
 
@@ -16,14 +15,34 @@ select * from shop__lines as lines
 """
 
 
-def headers() -> Column:
-    """All headers as a map. A map takes a name once: the last one counts."""
-    names = F.reverse(F.transform("headers", lambda each: each["key"]))
+SHOP__LINES__JUDGED = """
+select
+    *,
+    case
+        when `value` is null or length(`value`) = 0 then 'empty'
+        else 'good'
+    end as quality
+from shop__lines__records
+"""
 
-    def is_last(each: Column, index: Column) -> Column:
-        return F.array_position(names, each["key"]) == F.size("headers") - index
 
-    return F.map_from_entries(F.filter("headers", is_last))
+SHOP__LINES = """
+select
+    cast(`value` as STRING) as `line`,
+    cast(
+        map_from_entries(
+            filter(
+                headers,
+                (each, i) -> array_position(reverse(transform(headers, each -> each.key)), each.key) = size(headers) - i
+            )
+        ) as MAP<STRING, STRING>
+    ) as `headers`,
+    `partition` as `partition`,
+    `offset` as `position`,
+    `topic` as `topic`
+from shop__lines__judged
+where quality in ('good', 'partly bad')
+"""
 
 
 def shop__lines(spark: SparkSession) -> DataFrame:
@@ -39,13 +58,10 @@ def shop__lines(spark: SparkSession) -> DataFrame:
         .option("includeHeaders", "true")
         .load()
     )
-    return records.select(
-        F.col("value").cast("string").alias("line"),
-        headers().cast("map<string, string>").alias("headers"),
-        F.col("partition").alias("partition"),
-        F.col("offset").alias("position"),
-        F.col("topic").alias("topic"),
-    )
+    records.createOrReplaceTempView("shop__lines__records")
+    judged = runtime.counted(spark, "shop.lines", SHOP__LINES__JUDGED)
+    judged.createOrReplaceTempView("shop__lines__judged")
+    return runtime.rows(spark, "shop.lines", SHOP__LINES)
 
 
 def build(spark: SparkSession) -> DataFrame:

@@ -1,0 +1,123 @@
+"""The rows of a part of a query, and what a SELECT makes of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from penstock.compiler.statement import WINDOW
+from penstock.project.expressions import AGGREGATES
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is known of the rows of a part of the query."""
+
+    streaming: bool = False
+    keys: tuple[str, ...] | None = None  # of an updating part
+    origin: tuple[str, ...] = ()  # its key where the rows are made: in the aggregate, or in the updating input
+    changes: bool = False  # the rows are changes of an input
+    filtered: bool = False  # a row that is there may be gone after a change
+    joined_table: bool = False  # and so it may be by a join with a table
+    steady: bool = False  # a row never changes: DISTINCT
+    joined: bool = False  # a join of two streams is in it
+    outer: bool = False  # and one that waits for the watermark before it emits a row
+    columns: tuple[str, ...] | None = None  # None: not known
+    event: frozenset[str] = frozenset()  # columns that carry the event time of a watermark, in lower case
+
+    @property
+    def updating(self) -> bool:
+        return self.keys is not None
+
+
+def own_parts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions of a SELECT itself: not those of its sources, CTEs and subqueries."""
+    for name, value in node.args.items():
+        if name in {"from", "from_", "with", "with_", "laterals"}:
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, exp.Join):
+                for part in (child.args.get("on"), *(child.args.get("using") or ())):
+                    if isinstance(part, exp.Expr):
+                        yield from down(part)
+            elif isinstance(child, exp.Expr):
+                yield from down(child)
+
+
+def down(node: exp.Expr) -> Iterator[exp.Expr]:
+    yield node
+    if not isinstance(node, exp.Query):
+        yield from own_parts(node)
+
+
+def below(*sides: Rows) -> str:
+    return "a table that replaces its rows" if any(rows.changes for rows in sides) else "an aggregate"
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in AGGREGATES
+    return isinstance(node, exp.AggFunc) and not isinstance(node.parent, exp.Window)
+
+
+def contains_aggregate(node: exp.Expr) -> bool:
+    return any(is_aggregate(part) for part in down(node))
+
+
+def exists_query(node: exp.Expr) -> exp.Expr | None:
+    return node.this if isinstance(node, exp.Exists) and isinstance(node.this, exp.Query) else None
+
+
+def output_columns(node: exp.Select, rows: Rows) -> tuple[str, ...] | None:
+    names: list[str] = []
+    for projection in node.expressions:
+        if projection.is_star:
+            plain = isinstance(projection, exp.Star) and not any(projection.args.values())
+            if not plain or rows.columns is None:
+                return None
+            names.extend(rows.columns)
+        elif not projection.alias_or_name:
+            return None
+        else:
+            names.append(projection.alias_or_name)
+    return tuple(names)
+
+
+def event_columns(node: exp.Select, rows: Rows) -> frozenset[str]:
+    """The event-time columns under the names of this SELECT; a window of them is one, too."""
+    found: set[str] = set()
+    for projection in node.expressions:
+        inner = projection.unalias()
+        if projection.is_star:
+            found |= rows.event
+        elif isinstance(inner, exp.Column) and inner.name.lower() in rows.event:
+            found.add(projection.alias_or_name.lower())
+        elif rows.event and any(part.name.lower() == WINDOW for part in inner.find_all(exp.Identifier, exp.Anonymous)):
+            found.add(projection.alias_or_name.lower().replace(WINDOW, "window"))
+    return frozenset(found)
+
+
+def renamed(rows: Rows, names: tuple[str, ...]) -> Rows:
+    if not names:
+        return rows
+    renames = dict(zip((column.lower() for column in rows.columns or ()), names, strict=False))
+    keys = None if rows.keys is None else tuple(renames.get(key.lower(), key) for key in rows.keys)
+    event = frozenset(renames.get(name, name).lower() for name in rows.event)
+    return replace(rows, columns=names, keys=keys, event=event)
+
+
+def column_aliases(node: exp.Expr) -> tuple[str, ...]:
+    alias = node.args.get("alias")
+    return tuple(column.name for column in alias.args.get("columns") or ()) if isinstance(alias, exp.TableAlias) else ()
+
+
+def both(left: Rows, right: Rows) -> tuple[str, ...] | None:
+    if left.columns is None or right.columns is None:
+        return None
+    return left.columns + right.columns
+
+
+def is_zero(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Literal) and node.name == "0"

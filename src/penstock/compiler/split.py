@@ -1,0 +1,188 @@
+"""A query with a filter above an aggregate, as two: the aggregate, and what is made of its rows.
+
+In Spark's update mode an aggregate gives the groups that changed and pass the filter. A group that no longer passes is
+not among them, and its old row would stay. So the stream keeps the aggregate without the filter, and the rest of the
+query is asked of the groups that changed: one without a row in the answer is deleted.
+
+Rules
+- The text is cut, not written anew: each part keeps its words and its lines, so that errors have the model's lines.
+- HAVING becomes a column of the aggregate. The second query has the aggregate's rows in the place of the aggregate,
+  and only those CTEs that it still names: none of them reads a stream.
+- A query that cannot be cut so (an aggregate in or below a WITH that is not the query's own) is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+
+VIEW = "changed_groups"
+KEPT = "_penstock_kept"
+
+
+@dataclass(frozen=True)
+class Split:
+    """The two queries."""
+
+    aggregate: str  # over the inputs
+    rest: str  # over VIEW
+
+
+@dataclass(frozen=True)
+class _Token:
+    word: str
+    start: int
+    end: int  # the sign after it
+    depth: int  # brackets around it
+
+
+def split(sql: str, tree: exp.Query, aggregate: exp.Select) -> Split | None:
+    """Cut the query at its aggregate."""
+    if not isinstance(tree, exp.Select) or any(each is not tree.args.get("with_") for each in tree.find_all(exp.With)):
+        return None
+    cut = _Cut(sql, tree, aggregate)
+    return Split(cut.first(), cut.second()) if cut.is_clean else None
+
+
+class _Cut:
+    def __init__(self, sql: str, tree: exp.Select, aggregate: exp.Select) -> None:
+        self.sql = sql
+        self.tree = tree
+        self.aggregate = aggregate
+        self.tokens = _tokens(sql)
+        self.ctes = {cte.alias.lower(): self._definition(cte) for cte in tree.ctes}
+        after = max((end for _, end in self.ctes.values()), default=0)
+        self.main = next(token.start for token in self.tokens if token.word == "select" and token.start >= after)
+        self.start, self.end = (self.main, len(sql)) if aggregate is tree else self._brackets()
+        own = [token for token in self.tokens if self.start <= token.start < self.end]
+        own = [token for token in own if token.depth == own[0].depth]
+        self.origin = next((token for token in own if token.word == "from"), None)
+        self.having = next((token for token in own if token.word == "having"), None)
+        self.is_clean = own[0].word == "select" and self.origin is not None
+
+    def first(self) -> str:
+        """The aggregate, with HAVING as a column."""
+        return self._composed(self._named_by(self.aggregate), self.start, self._body())
+
+    def second(self) -> str:
+        """The rest, over the aggregate's rows."""
+        if self.aggregate is self.tree:
+            return self._rows()
+        needed = self._named_by(self.tree, without=self.aggregate)
+        return self._composed(needed, self.main, self._text(self.main, len(self.sql)))
+
+    def _body(self) -> str:
+        body = self.sql[self.start : self.end]
+        if self.having is None or self.origin is None:
+            return body
+        at, having = self.origin.start - self.start, self.having.start - self.start
+        condition = self.sql[self.having.end : self.end]
+        flag = f", ({_one_line(condition)}) as {KEPT}"
+        # After the last word of the list, before white space and comments.
+        last = max(token.end for token in self.tokens if token.end <= self.origin.start) - self.start
+        return body[:last] + flag + body[last:at] + body[at:having].rstrip(" ") + _lines(condition)
+
+    def _rows(self) -> str:
+        return f"select * from {VIEW}" if self.having is None else f"select * except ({KEPT}) from {VIEW} where {KEPT}"
+
+    def _text(self, start: int, end: int) -> str:
+        """A part of the text with the aggregate's rows in the place of the aggregate."""
+        if not start <= self.start < end:
+            return self.sql[start:end]
+        inside = self._rows() + _lines(self.sql[self.start : self.end])
+        return self.sql[start : self.start] + inside + self.sql[self.end : end]
+
+    def _composed(self, ctes: Sequence[str], start: int, query: str) -> str:
+        """A query below some of the CTEs, each on its own lines."""
+        text, position = "", 0
+        for number, name in enumerate(ctes):
+            begin, end = self.ctes[name]
+            text += _lines(self.sql[position:begin]) + (", " if number else "with ") + self._text(begin, end)
+            position = end
+        text += _lines(self.sql[position:start])
+        between = " " if text and not text.endswith("\n") else ""
+        return f"{text}{between}{query}".rstrip()
+
+    def _named_by(self, node: exp.Expr, without: exp.Expr | None = None) -> list[str]:
+        """The CTEs that a query names, also by way of others, in the order of the text."""
+        found: set[str] = set()
+        bodies = {cte.alias.lower(): cte.this for cte in self.tree.ctes}
+
+        def visit(part: exp.Expr) -> None:
+            if part is without or isinstance(part, exp.With):
+                return
+            if isinstance(part, exp.Table) and not part.db and part.name.lower() in bodies:
+                name = part.name.lower()
+                if name not in found:
+                    found.add(name)
+                    visit(bodies[name])
+            for child in part.iter_expressions():
+                visit(child)
+
+        visit(node)
+        return [name for name in self.ctes if name in found]
+
+    def _definition(self, cte: exp.Expr) -> tuple[int, int]:
+        """From a CTE's name to the bracket that closes it."""
+        start = int(cte.args["alias"].this.meta["start"])
+        index = next(index for index, token in enumerate(self.tokens) if token.start == start)
+        word = next(index for index in range(index, len(self.tokens)) if self.tokens[index].word == "as")
+        return start, self._closing(self.tokens[word + 1]).end
+
+    def _brackets(self) -> tuple[int, int]:
+        """Between the brackets around the aggregate."""
+        place = _place(self.aggregate)
+        opened: list[int] = []
+        for index, token in enumerate(self.tokens):
+            if token.start > place:
+                break
+            if token.word == "(":
+                opened.append(index)
+            elif token.word == ")":
+                opened.pop()
+        around = next(self.tokens[index] for index in reversed(opened) if self.tokens[index + 1].word == "select")
+        return around.end, self._closing(around).start
+
+    def _closing(self, bracket: _Token) -> _Token:
+        return next(
+            token
+            for token in self.tokens
+            if token.word == ")" and token.depth == bracket.depth and token.start > bracket.start
+        )
+
+
+def _tokens(sql: str) -> list[_Token]:
+    found: list[_Token] = []
+    depth = 0
+    for token in Spark().tokenize(sql):
+        word = sql[token.start : token.end + 1].lower()
+        depth -= word == ")"
+        found.append(_Token(word, token.start, token.end + 1, depth))
+        depth += word == "("
+    return found
+
+
+def _place(aggregate: exp.Select) -> int:
+    """A place in the text that belongs to the aggregate itself, not to a query inside it."""
+    parts = [*aggregate.expressions, aggregate.args.get("group"), aggregate.args.get("from_")]
+    for part in parts:
+        for each in part.walk(prune=lambda node: isinstance(node, exp.Query)) if part is not None else ():
+            if isinstance(each, exp.Identifier) and "start" in each.meta:
+                return int(each.meta["start"])
+    raise AssertionError("an aggregate reads something")
+
+
+def _one_line(sql: str) -> str:
+    """The text without comments, with a space in the place of each gap."""
+    words, end = "", 0
+    for token in Spark().tokenize(sql):
+        words += " " * (token.start > end) + sql[token.start : token.end + 1]
+        end = token.end + 1
+    return words.strip()
+
+
+def _lines(text: str) -> str:
+    return "\n" * text.count("\n")

@@ -1,0 +1,211 @@
+"""What deploying a project would do to each stream, before anything is done. Pure: the caller brings all facts.
+
+Rules
+- A stream that reads a rebuilt table as a stream is rebuilt, too: its place in the old table means nothing in the new
+  one. When such a reader is deployed but not part of the run, the rebuild is refused.
+- A rebuild that would lose rows is REFUSED unless it is confirmed: by --full-refresh, or by the model's
+  `on_configuration_change: apply`.
+- A stream that joins a rebuilt source table starts again, on its checkpoint.
+- --full-refresh is about models: a source table is rebuilt only when its own change needs it.
+- A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. One that another
+  target deployed (same model, another schema) is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.compiler.plan import Plan, Verdict, plan_change
+from penstock.compiler.quarantine import quarantines
+from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
+from penstock.control.rebuild_cost import RebuildCost
+
+APPLY, CONTINUE, FAIL = "apply", "continue", "fail"
+OTHER_VERSION = Plan(Verdict.REBUILD, ("it was deployed by another version of Penstock",))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A dynamic table of the project, compiled."""
+
+    spec: StreamSpec
+    on_change: str = FAIL  # on_configuration_change
+    columns: tuple[str, ...] = ()  # how the query's columns differ from the table's
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What becomes of one stream, and why."""
+
+    stream: str
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    path: str | None = None
+    generation: int | None = None  # the deployed one
+    confirmed: bool = False  # a rebuild that `dbt run` does without being told again
+    on_change: str = FAIL
+    also: tuple[str, ...] = ()  # deployed readers that a rebuild would leave behind
+    cost: RebuildCost | None = None
+
+    @property
+    def rebuilds(self) -> bool:
+        return self.verdict in (Verdict.REBUILD, Verdict.REFUSED)
+
+    @property
+    def next_step(self) -> str | None:
+        """What a person has to do for it to happen; None when `dbt run` is enough."""
+        if self.verdict is Verdict.ORPHAN:
+            return "'penstock run --prune' stops it; 'penstock drop' deletes its table"
+        if not self.rebuilds:
+            return None
+        if self.also:
+            return f"select its readers, too: --select {self.stream.rpartition('.')[2]}+"
+        if self.on_change == CONTINUE and not self.confirmed:
+            return "on_configuration_change is 'continue': the deployed version goes on; --full-refresh rebuilds it"
+        return None if self.confirmed else "confirm with --full-refresh or on_configuration_change: apply"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "verdict": self.verdict.value,
+            "reasons": list(self.reasons),
+            "path": self.path,
+            "generation": self.generation,
+            "confirmed": self.confirmed if self.rebuilds else None,
+            "next_step": self.next_step,
+            "rebuild": self.cost.as_dict() if self.cost else None,
+        }
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A stream of the store."""
+
+    stream: str
+    generation: int
+    spec: StreamSpec | None  # None: of another version of Penstock
+    stale: tuple[str, ...] = field(default=())  # inputs that were rebuilt after it was
+    built: tuple[int, str] | None = None  # generation and hash of a rebuild that runs beside it
+
+
+def plan_streams(
+    models: Sequence[Model], deployed: Mapping[str, Deployed], *, full_refresh: bool = False
+) -> list[Planned]:
+    """The verdict on every model, upstream first; without costs."""
+    found: dict[str, Planned] = {}
+    for model in upstream_first(models):
+        rebuilt = {stream for stream, planned in found.items() if planned.rebuilds}
+        found[model.spec.name] = plan_model(model, deployed.get(model.spec.name), rebuilt, full_refresh=full_refresh)
+    anew = {each.stream for each in found.values() if each.rebuilds}
+    for model in models:
+        found[model.spec.name] = _started_again(model.spec, found[model.spec.name], anew)
+    part = frozenset(found)
+    return [
+        replace(planned, also=tuple(sorted(readers(planned.stream, deployed) - part))) if planned.rebuilds else planned
+        for planned in found.values()
+    ]
+
+
+def _started_again(spec: StreamSpec, planned: Planned, rebuilt: Collection[str]) -> Planned:
+    """A stream holds the source tables that it joins in hand: it starts again when one of them is made anew."""
+    joined = [each.relation for each in spec.inputs if isinstance(each, TableInput) and each.relation in rebuilt]
+    if not joined or planned.verdict not in (Verdict.NO_OP, Verdict.HOT):
+        return planned
+    reasons = (*planned.reasons, *(f"source table {name}, which it reads, is rebuilt" for name in joined))
+    return replace(planned, verdict=Verdict.RESTART, reasons=reasons)
+
+
+def plan_model(
+    model: Model, old: Deployed | None, rebuilt: Collection[str] = (), *, full_refresh: bool = False
+) -> Planned:
+    """The verdict on one model; `rebuilt` are the streams that this run rebuilds."""
+    spec = model.spec
+    plan = OTHER_VERSION if old is not None and old.spec is None else plan_change(old.spec if old else None, spec)
+    verdict, reasons = plan.verdict, plan.reasons
+    if old is not None and old.built is not None and old.built[1] == spec.hash and not full_refresh:
+        verdict, reasons = Verdict.NO_OP, (f"generation {old.built[0]} is being built beside the running one",)
+    elif old is not None:
+        of_inputs = [each.relation for each in spec.inputs if isinstance(each, TableStreamInput) and not spec.is_full]
+        more = [f"its input {name} is rebuilt" for name in of_inputs if name in rebuilt]
+        more += [f"its input {name} was rebuilt" for name in old.stale if name in of_inputs and name not in rebuilt]
+        more += [*model.columns] if verdict is Verdict.RESTART else []
+        if more:
+            reasons = (*(reasons if verdict is Verdict.REBUILD else ()), *more)
+            verdict = Verdict.REBUILD
+        elif full_refresh and verdict is not Verdict.REBUILD and not spec.is_source_table:
+            verdict, reasons = Verdict.REBUILD, ("--full-refresh",)
+    return Planned(
+        stream=spec.name,
+        verdict=verdict,
+        reasons=reasons,
+        path=spec.path,
+        generation=old.generation if old else None,
+        confirmed=full_refresh or model.on_change == APPLY,
+        on_change=model.on_change,
+    )
+
+
+def judged(planned: Planned, cost: RebuildCost) -> Planned:
+    """A rebuild with its cost: refused when it would lose rows and nobody confirmed that."""
+    verdict = planned.verdict
+    if planned.also or (cost.lost and not planned.confirmed):
+        verdict = Verdict.REFUSED
+    return replace(planned, cost=cost, verdict=verdict)
+
+
+def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
+    """The deployed streams that read a table as a stream."""
+    return {
+        each.stream
+        for each in deployed.values()
+        if each.spec
+        and not each.spec.is_full
+        and any(isinstance(i, TableStreamInput) and i.relation == relation for i in each.spec.inputs)
+    }
+
+
+def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
+    """Deployed streams that the project (unique id -> relation, of its dynamic and source tables) no longer has."""
+    found = []
+    kept = quarantined(deployed, project.values())
+    for each in deployed.values():
+        if each.stream in project.values() or each.stream in kept:
+            continue
+        now = project.get(each.spec.unique_id) if each.spec else None
+        if now is not None and now.rpartition(".")[0] != each.stream.rpartition(".")[0]:
+            continue  # the same model under another target
+        why = f"its model writes {now} now" if now else "its model is no longer a dynamic table of the project"
+        if each.spec is not None and each.spec.is_source_table:
+            why = "its source is no longer a source table of the project"
+        if each.spec and each.spec.is_quarantine:
+            why = f"no stream keeps the bad records of {each.spec.path} any more"
+        found.append(
+            Planned(each.stream, Verdict.ORPHAN, (why,), each.spec.path if each.spec else None, each.generation)
+        )
+    return found
+
+
+def quarantined(deployed: Mapping[str, Deployed], streams: Collection[str]) -> set[str]:
+    """The quarantines of the sources that these streams read."""
+    specs = [deployed[name].spec for name in streams if name in deployed]
+    return {each.name for spec in specs if spec for each in quarantines(spec)}
+
+
+def upstream_first(models: Sequence[Model]) -> list[Model]:
+    by_name = {model.spec.name: model for model in models}
+    done: dict[str, Model] = {}
+
+    def visit(model: Model) -> None:
+        if model.spec.name in done:
+            return
+        for item in model.spec.inputs:
+            above = by_name.get(item.relation)
+            if above is not None and above is not model:
+                visit(above)
+        done[model.spec.name] = model
+
+    for model in models:
+        visit(model)
+    return list(done.values())

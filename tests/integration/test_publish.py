@@ -1,0 +1,350 @@
+"""Dynamic tables that are published to Kafka: read back by confluent-kafka's own deserializers, committed alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from model_files import Project
+from published_messages import latest, read_topic
+from schema_messages import avro_serializer, python_of
+from source_files import compiled, entries
+
+from penstock.control.locking import complete
+from penstock.control.streams import start_stream, stop_stream
+from penstock.dev.registry import RegistryService
+from penstock.engine.identity import application
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import PUBLISH_FORGOTTEN, PUBLISH_SCHEMA, REAL_TIME_SLOTS
+from penstock.kafka.admin import client_config
+from penstock.paths import ProjectPaths
+from penstock.store import StreamState
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeSpec, MakeTopic, Platform, Produce
+else:
+    MakeSpec = MakeTopic = Platform = Produce = Any
+
+pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+
+COMMERCIALS = """{"type": "record", "name": "commercialrating", "fields": [
+  {"name": "brand", "type": {"type": "string", "arg.properties": {"options": ["Acme", "Globex"]}}},
+  {"name": "duration", "type": {"type": "int", "arg.properties": {"options": [30, 45, 60]}}},
+  {"name": "rating", "type": {"type": "int", "arg.properties": {"range": {"min": 1, "max": 5}}}}]}"""
+METRICS = """
+select brand, count(*) as cnt, avg(duration) as duration_mean, avg(rating) as rating_mean
+from shop.commercials
+group by brand
+"""
+WINDOWED = """
+select brand, window.start as window_start, count(*) as cnt
+from shop.commercials
+group by brand, window(sent_at, '5 seconds')
+having count(*) > 3
+"""
+
+
+def commercials(topic: str, value: str) -> str:
+    declared = "" if value == "avro" else ("{name: brand, data_type: string}, {name: duration, data_type: int}, "
+                                           "{name: rating, data_type: int}, ")  # fmt: skip
+    return f"""
+sources:
+  - name: shop
+    tables:
+      - name: commercials
+        config:
+          meta:
+            stream:
+              topic: {topic}
+              value: {{format: {value}}}
+              watermark: {{column: sent_at, delay: 10 minutes}}
+        columns: [{declared}{{name: sent_at, data_type: timestamp, config: {{meta: {{stream: {{from: timestamp}}}}}}}}]
+"""
+
+
+@pytest.fixture
+def client(registry: RegistryService) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": registry.url})
+
+
+@pytest.fixture
+def project(tmp_path: Path, registry: RegistryService) -> Path:
+    paths = ProjectPaths(tmp_path)
+    paths.registry.mkdir(parents=True)
+    (paths.registry / "registry.json").write_text(json.dumps({"url": registry.url}))
+    return tmp_path
+
+
+def in_avro(client: SchemaRegistryClient, topic: str, part: str) -> Any:
+    """As a consumer of confluent-kafka's reads it; keys that are records are hashable tuples."""
+    read, context = AvroDeserializer(client), SerializationContext(topic, part)
+
+    def decode(raw: bytes | None) -> Any:
+        found = None if raw is None else read(raw, context)
+        return tuple(found.values()) if part == MessageField.KEY and isinstance(found, dict) else found
+
+    return decode
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_the_commercials_example_with_its_results_as_registered_avro(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce, client: SchemaRegistryClient,
+    project: Path, form: str,
+) -> None:  # fmt: skip
+    # Given: the two queries of the example over a topic of commercials, each published as Avro with its key.
+    source = topic(name=f"commercials_{form}")
+    rows = [{"brand": ["Acme", "Globex", "Initech"][n % 7 % 3], "duration": 30 + 15 * (n % 3), "rating": 1 + n % 5}
+            for n in range(60)]  # fmt: skip
+    encode = avro_serializer(client, source, COMMERCIALS) if form == "avro" else json.dumps
+    produce(source, [(row["brand"], encode(row)) for row in rows[:20]])
+    text = commercials(source, form)
+    complete(entries(text, project), project, dict)
+    to = {name: f"{name}-{source}" for name in ("metrics", "windowed")}
+    for name, sql, table in (("metrics", METRICS, True), ("windowed", WINDOWED, False)):
+        publish = {"topic": to[name], "value": {"format": "avro"}, "table": table}
+        platform.deploy(compiled(text, project, name=f"{schema}.{name}", sql=sql, publish=publish))
+        platform.state(f"{schema}.{name}", StreamState.RUNNING)
+    for begin in (20, 40):
+        produce(source, [(row["brand"], encode(row)) for row in rows[begin : begin + 20]])
+
+    # Then: what a reader of the topics ends with is what the messages say, and the table says the same.
+    def seen(name: str) -> dict[Any, Any]:
+        decode = [in_avro(client, to[name], part) for part in (MessageField.KEY, MessageField.VALUE)]
+        return latest(read_topic(platform.bootstrap, to[name], *decode))
+
+    by_brand = defaultdict(list)
+    for row in rows:
+        by_brand[row["brand"]].append(row)
+    metrics = {
+        brand: {
+            "brand": brand, "cnt": len(each), "duration_mean": sum(row["duration"] for row in each) / len(each),
+            "rating_mean": sum(row["rating"] for row in each) / len(each),
+        }
+        for brand, each in by_brand.items()
+    }  # fmt: skip
+    counts = Counter(
+        (each.key.decode(), datetime.fromtimestamp(each.timestamp // 5000 * 5, timezone.utc))
+        for each in read_topic(platform.bootstrap, source)
+    )
+    windowed = {
+        key: {"brand": key[0], "window_start": key[1], "cnt": n} for key, n in counts.items() if n > 3
+    }  # fmt: skip
+
+    def now(name: str) -> Any:
+        return seen(name), platform.store.actual(f"{schema}.{name}")
+
+    platform.until(lambda: seen("metrics") == metrics, "the metrics", 90, lambda: now("metrics"))
+    platform.until(lambda: seen("windowed") == windowed, "the windows", 90, lambda: (now("windowed"), windowed))
+    table = platform.sql(f"select brand, cnt, duration_mean, rating_mean from {schema}.metrics")
+    assert {row[0]: row for row in table} == {each["brand"]: tuple(each.values()) for each in seen("metrics").values()}
+
+    # And: schemas are registered by topic, and the model without a table has none.
+    for part in ("key", "value"):
+        assert client.get_latest_version(f"{to['metrics']}-{part}").schema.schema_type == "AVRO"
+    assert json.loads(client.get_latest_version(f"{to['metrics']}-key").schema.schema_str) == "string"
+    assert not platform.sql(f"show tables in {schema} like 'windowed'")
+    if form == "json":
+        _a_schema_that_does_not_fit(platform, client, text, project, f"{schema}.metrics", to["metrics"])
+
+
+def _a_schema_that_does_not_fit(
+    platform: Platform, client: SchemaRegistryClient, text: str, project: Path, name: str, topic: str
+) -> None:
+    """The registry says no before anything is changed."""
+    client.set_compatibility(f"{topic}-value", "BACKWARD")
+    before = platform.store.desired(name).generation
+    sql = METRICS.replace("count(*)", "cast(count(*) as string)")
+    changed = compiled(text, project, name=name, sql=sql, publish={"topic": topic, "value": "avro"})
+    with pytest.raises(PenstockError) as refused:
+        platform.deploy(changed, full_refresh=True)
+    assert refused.value.kind is PUBLISH_SCHEMA
+    assert f"{topic}-value" in refused.value.message
+    assert platform.store.desired(name).generation == before
+    assert platform.store.actual(name).state is StreamState.RUNNING
+
+
+NESTED = """
+select k, v, cast(v as decimal(10,2)) as price, at, named_struct('k', k, 'vs', array(v, v + 1)) as nested,
+  map('one', v) as by_name, cast(at as date) as day, cast(null as string) as nothing, cast(k as binary) as raw
+from {events}
+"""
+
+
+def test_rows_of_every_kind_reach_their_topics_whoever_writes_them(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    # Given: appended rows as Protobuf and JSON, and rows that come and go, small batches and large ones.
+    project = Project(schema)
+    events = topic(2)
+    project.source("events", events, {"k": "string", "v": "bigint", "at": "timestamp from timestamp"})
+    to = {name: f"{schema}-{name}" for name in ("nested", "lines", "rare", "rare_by_spark")}
+    project.model("nested", NESTED, small_batch_rows=0,
+                  publish={"topic": to["nested"], "key": "k", "value": "protobuf", "table": False})  # fmt: skip
+    project.model("lines", NESTED, publish={"topic": to["lines"], "delivery": "at_least_once", "partitions": 3})
+    rare = "select k, count(*) as n from {events} group by k having count(*) < 3"
+    for name, size in (("rare", 1000), ("rare_by_spark", 0)):
+        project.model(name, rare, small_batch_rows=size, publish={"topic": to[name], "key_in_value": False})
+    for spec in project.specs().values():
+        platform.deploy(spec)
+    sent = [(f"k{n % 4 if n < 12 else 9}", n) for n in range(13)]
+    for begin in (0, 6):
+        produce(events, [(k, {"k": k, "v": v}) for k, v in sent[begin : begin + 6]])
+    produce(events, [(k, {"k": k, "v": v}) for k, v in sent[12:]])
+
+    def until(name: str, look: Any, want: Any) -> None:
+        platform.until(
+            lambda: look() == want, f"the messages of {name}", 60,
+            lambda: (look(), want, platform.store.actual(f"{schema}.{name}")),
+        )  # fmt: skip
+
+    # Then: the rows that came and went are the table's, and the keys that are gone have a tombstone.
+    for name in ("rare", "rare_by_spark"):
+        look = lambda name=name: latest(read_topic(platform.bootstrap, to[name], bytes.decode, _json))  # noqa: E731
+        until(name, look, {"k9": {"n": 1}})
+        assert platform.sql(f"select k, n from {schema}.{name}") == [("k9", 1)]
+        all_of = read_topic(platform.bootstrap, to[name], bytes.decode, _json)
+        assert {each.key for each in all_of if each.value is None} >= {"k0", "k1", "k2", "k3"}
+
+    # And: appended rows are there as they were sent; JSON says all, Protobuf is read with the registered schema.
+    read = lambda: sorted(each.value["v"] for each in read_topic(platform.bootstrap, to["lines"], value=_json))  # noqa: E731
+    until("lines", read, [v for _, v in sent])
+    line = next(each for each in read_topic(platform.bootstrap, to["lines"], value=_json) if each.value["v"] == 5)
+    assert line.key is None
+    at = line.value.pop("at")
+    assert line.value == {
+        "k": "k1", "v": 5, "price": 5.00, "nested": {"k": "k1", "vs": [5, 6]}, "by_name": {"one": 5},
+        "day": at[:10], "nothing": None, "raw": "azE=",
+    }  # fmt: skip
+    assert at.endswith("Z")
+    registered = client.get_latest_version(f"{to['nested']}-value").schema.schema_str
+    module = python_of(registered, tmp_path, "nested")
+    (message,) = (each for name, each in vars(module).items() if isinstance(each, type))
+    decode = ProtobufDeserializer(message, {"use.deprecated.format": False})
+    context = SerializationContext(to["nested"], MessageField.VALUE)
+    rows = lambda: sorted(  # noqa: E731
+        (each.value for each in read_topic(platform.bootstrap, to["nested"], value=lambda raw: decode(raw, context))),
+        key=lambda each: each.v,
+    )
+    until("nested", lambda: [(each.k, each.v) for each in rows()], sent)
+    five = rows()[5]
+    assert (Decimal(five.price), list(five.nested.vs), dict(five.by_name)) == (Decimal("5.00"), [5, 6], {"one": 5})
+    assert (five.day, five.HasField("nothing"), five.raw) == (at[:10], False, b"k1")
+    assert five.at.ToDatetime(timezone.utc) == datetime.fromisoformat(at.replace("Z", "+00:00"))
+    partitions = AdminClient(client_config(platform.bootstrap)).list_topics(to["lines"], timeout=10)
+    assert len(partitions.topics[to["lines"]].partitions) == 3
+
+
+def test_table_and_topic_each_know_which_batches_they_have(
+    platform: Platform, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: a stopped stream whose last batch is in its table and in its topic, and that Spark will give out again.
+    from penstock.compiler.spec import Publish
+
+    source = topic(1)
+    publish = Publish(topic=f"{source}-out", key=("k",))
+    spec = make_spec("twice", source, "select k, v from input").model_copy(update={"publish": publish})
+    made = platform.deploy(spec)
+    platform.state(spec.name, StreamState.RUNNING)
+    checkpoint = platform.paths.checkpoint(spec.name, made.checkpoint)
+    group = application(spec.name, made.checkpoint)
+    admin = AdminClient(client_config(platform.bootstrap))
+
+    def messages() -> list[int]:
+        return [each.value["v"] for each in read_topic(platform.bootstrap, publish.topic, value=_json)]
+
+    def rows() -> list[int]:
+        return sorted(row[0] for row in platform.sql(f"select v from {spec.name}"))
+
+    def undone() -> int:
+        """Spark's word that the last batch is done is taken back."""
+        stop_stream(platform.store, spec.name)
+        last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+        for file in ("commits/{}", "commits/.{}.crc"):
+            (checkpoint / file.format(last)).unlink(missing_ok=True)
+        return last
+
+    def again(v: int) -> None:
+        start_stream(platform.store, spec.name)
+        produce(source, [("a", {"k": "a", "v": v})])
+        platform.until(lambda: v in rows() and v in messages(), f"row {v}", 60, lambda: (rows(), messages()))
+
+    produce(source, [("a", {"k": "a", "v": 1})])
+    platform.until(lambda: messages() == [1], "the first row", 60, lambda: platform.store.actual(spec.name))
+
+    # When it comes again, then it is in both once.
+    undone()
+    again(2)
+    assert (rows(), messages()) == ([1, 2], [1, 2])
+
+    # When the topic does not have it yet, then it is published, and not written to the table again.
+    last = undone()
+    place = TopicPartition(publish.topic, 0, last)  # the number of the next batch: this one
+    (done,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])]).values()
+    done.result(10)
+    again(3)
+    assert (rows(), messages()) == ([1, 2, 3], [1, 2, 2, 3])
+
+    # When the broker has forgotten, then nobody can know: it is said, and nothing is published.
+    undone()
+    (gone,) = admin.delete_consumer_groups([group]).values()
+    gone.result(10)
+    with pytest.raises(PenstockError) as forgotten:
+        start_stream(platform.store, spec.name)
+    assert forgotten.value.kind is PUBLISH_FORGOTTEN
+    assert messages() == [1, 2, 2, 3]
+
+
+def test_a_stream_in_real_time_publishes_each_message_at_once_and_goes_on_where_it_ended(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    project = Project(schema)
+    names = {"one": topic(1), "two": topic(2)}
+    for name, events in names.items():
+        project.source(f"events_{name}", events, {"k": "string", "v": "bigint", "at": "timestamp from timestamp"})
+        sql = f"select k, v * 2 as twice, at from {{events_{name}}} where v >= 0"
+        publish = {"topic": f"{events}-out", "key": "k", "table": False, "delivery": "at_least_once"}
+        project.model(name, sql, mode="real_time", publish=publish)
+    specs, out = project.specs(), f"{names['one']}-out"
+
+    # A stream that would take the engine's last core is refused.
+    platform.deploy(specs["two"])
+    refused = platform.state(specs["two"].name, StreamState.FAILED)
+    assert refused.error_code == REAL_TIME_SLOTS.code
+    stop_stream(platform.store, specs["two"].name)
+
+    def seen() -> list[int]:
+        return sorted({each.value["twice"] for each in read_topic(platform.bootstrap, out, value=_json)})
+
+    platform.deploy(specs["one"])
+    platform.state(specs["one"].name, StreamState.RUNNING)
+    produce(names["one"], [("a", {"k": "a", "v": v}) for v in (-1, 0, 1)])
+    platform.until(lambda: seen() == [0, 2], "the first messages", 60, lambda: platform.store.actual(specs["one"].name))
+    produce(names["one"], [("a", {"k": "a", "v": 2})])
+    platform.until(lambda: seen() == [0, 2, 4], "a message more", 10)
+    (last,) = (each for each in read_topic(platform.bootstrap, out, value=_json) if each.value["twice"] == 4)
+    sent_at = datetime.fromisoformat(last.value["at"].replace("Z", "+00:00"))
+    assert last.timestamp - sent_at.timestamp() * 1000 < 4000, "not only when a batch of five seconds is over"
+
+    # Its progress is known, and after a stop it goes on there.
+    progress = platform.until(lambda: platform.store.progress(specs["one"].name), "a batch", 30)
+    assert {each.writer for each in progress if each.rows_out} == {"kafka"}
+    stop_stream(platform.store, specs["one"].name)
+    produce(names["one"], [("a", {"k": "a", "v": 3})])
+    start_stream(platform.store, specs["one"].name)
+    platform.until(lambda: seen() == [0, 2, 4, 6], "what came meanwhile", 60)
+    stop_stream(platform.store, specs["one"].name)
+
+
+def _json(raw: bytes | None) -> Any:
+    return None if raw is None else json.loads(raw)

@@ -1,0 +1,93 @@
+"""A filter above an aggregate, cut into the aggregate and what is made of its rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.compiler.shape import Source, analyse
+from penstock.compiler.split import KEPT, VIEW, split
+from penstock.compiler.statement import parse
+
+STREAMS = {"s.clicks": Source(("k", "v", "ts"), "ts")}
+FILTERED = f"select * except ({KEPT}) from {VIEW} where {KEPT}"
+
+
+def cut(sql: str, unique_key: tuple[str, ...] | None = None) -> tuple[str, str] | None:
+    statement = parse(sql, "m.sql", ())
+    shape = analyse(statement, STREAMS, unique_key)
+    assert shape.aggregate is not None
+    found = split(sql, statement.tree, shape.aggregate)
+    return (found.aggregate, found.rest) if found else None
+
+
+@pytest.mark.parametrize(
+    ("sql", "aggregate", "rest"),
+    [
+        pytest.param(
+            "select k, count(*) as n\nfrom s.clicks\ngroup by k\nhaving count(*) > 3 -- often",
+            f"select k, count(*) as n, (count(*) > 3) as {KEPT}\nfrom s.clicks\ngroup by k\n",
+            FILTERED,
+            id="HAVING",
+        ),
+        pytest.param(
+            "with c as (select * from s.clicks where v > 0)\nselect k, count(*) n -- how often\nfrom c group by 1 "
+            "having n > 3\n  and k <> ')'",
+            f"with c as (select * from s.clicks where v > 0)\n select k, count(*) n, (n > 3 and k <> ')') as {KEPT} "
+            "-- how often\nfrom c group by 1\n",
+            FILTERED,
+            id="HAVING over a CTE, two lines, an alias",
+        ),
+        pytest.param(
+            "with c as (\n  select * from s.clicks\n),\ncounts as (\n  select k, count(*) as n\n  from c group by k\n)"
+            "\nselect k as id, n from counts\nwhere n > 3",
+            "with c as (\n  select * from s.clicks\n)\n\n \n  select k, count(*) as n\n  from c group by k\n",
+            f"\n\n\nwith counts as (select * from {VIEW}\n\n\n)\n select k as id, n from counts\nwhere n > 3",
+            id="a filter above a CTE",
+        ),
+        pytest.param(
+            "select * from (select k, sum(v) n from s.clicks group by k having sum(v) > 1) where n < 9",
+            f" select k, sum(v) n, (sum(v) > 1) as {KEPT} from s.clicks group by k",
+            f"select * from ({FILTERED}) where n < 9",
+            id="a subquery without a name, HAVING and WHERE",
+        ),
+        pytest.param(
+            "with good as (select k from s.items), c as (select k, count(*) n from s.clicks group by k) "
+            "select c.* from c left semi join good on good.k = c.k",
+            " select k, count(*) n from s.clicks group by k",
+            f"with good as (select k from s.items), c as (select * from {VIEW}) "
+            "select c.* from c left semi join good on good.k = c.k",
+            id="a CTE over a table stays",
+        ),
+    ],
+)
+def test_the_text_is_cut_at_the_aggregate_and_keeps_its_lines(sql: str, aggregate: str, rest: str) -> None:
+    found = cut(sql)
+    assert found is not None
+    assert found[0].split() == aggregate.split()
+    assert found[1].split() == rest.split()
+    assert found[0].rstrip().count("\n") <= sql.count("\n")
+    for part in (part for part in found if VIEW not in part or "group by" in part):
+        line = next(number for number, text in enumerate(sql.split("\n")) if "group by" in text)
+        assert "group by" in part.split("\n")[line]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from (with c as (select * from s.clicks) select k, count(*) n from c group by k) where n > 3",
+    ],
+)
+def test_an_aggregate_below_a_with_of_its_own_is_not_cut(sql: str) -> None:
+    assert cut(sql) is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select k, count(*) n from s.clicks group by k",
+        "with c as (select k, count(*) n from s.clicks group by k) select k, n + 1 as n from c",
+        "select * from (select distinct k from s.clicks) where k <> ''",
+    ],
+)
+def test_a_query_without_a_filter_above_its_aggregate_needs_no_cut(sql: str) -> None:
+    assert analyse(parse(sql, "m.sql", ()), STREAMS).changed is None

@@ -1,0 +1,216 @@
+"""The plan of a project: verdicts, what they touch, what they cost, and what is left over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.plan import markdown, summary
+from penstock.compiler import StreamSpec, Verdict
+from penstock.compiler.spec import Column, FromOffsets, KafkaInput, Output, OutputMode, TableStreamInput, Trigger
+from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
+from penstock.errors.catalogue import BROKER_UNREACHABLE
+from penstock.paths import ProjectPaths
+from penstock.project.model import on_change
+from penstock.project.profile import KafkaSettings
+from penstock.store import Desired, Wanted
+
+
+def stream(name: str, *reads: str, **changes: Any) -> StreamSpec:
+    """A stream over a topic, or over tables."""
+    inputs: tuple[Any, ...] = tuple(TableStreamInput(view=each.replace(".", "_"), relation=each) for each in reads)
+    if not reads:
+        column = Column(name="k", type="STRING", origin="value.k")
+        inputs = (KafkaInput(view="raw", relation="src.raw", topic="raw", columns=(column,)),)
+    return StreamSpec(
+        name=name, unique_id=f"model.shop.{name.partition('.')[2]}", path=f"models/{name}.sql",
+        sql=f"select * from {inputs[0].view}", stateful=False, inputs=inputs,
+        output=Output(relation=name, mode=OutputMode.APPEND),
+    ).model_copy(update=changes)  # fmt: skip
+
+
+RAW, CLEAN, REPORT = stream("shop.raw"), stream("shop.clean", "shop.raw"), stream("shop.report", "shop.clean")
+KEYED = Output(relation="shop.raw", mode=OutputMode.UPSERT, keys=("k",))
+CHANGED = RAW.model_copy(update={"output": KEYED})  # needs a rebuild
+
+
+def deployed(*specs: StreamSpec, **stale: tuple[str, ...]) -> dict[str, Deployed]:
+    return {spec.name: Deployed(spec.name, 3, spec, stale.get(spec.name.partition(".")[2], ())) for spec in specs}
+
+
+def verdicts(planned: list[Planned]) -> dict[str, str]:
+    return {each.stream: each.verdict.value for each in planned}
+
+
+def test_every_model_gets_a_verdict_upstream_first() -> None:
+    faster = CLEAN.model_copy(update={"trigger": Trigger(time_window_ms=5)})
+    planned = plan_streams([Model(REPORT), Model(faster), Model(RAW)], deployed(RAW, CLEAN))
+    assert [each.stream for each in planned] == ["shop.raw", "shop.clean", "shop.report"]
+    assert list(verdicts(planned).values()) == ["NO-OP", "RESTART", "NEW"]
+
+
+def test_readers_of_a_rebuilt_table_are_rebuilt_all_the_way_down() -> None:
+    planned = plan_streams([Model(CHANGED), Model(CLEAN), Model(REPORT)], deployed(RAW, CLEAN, REPORT))
+    assert set(verdicts(planned).values()) == {"REBUILD"}
+    assert planned[1].reasons == ("its input shop.raw is rebuilt",)
+    assert planned[2].reasons == ("its input shop.clean is rebuilt",)
+
+
+def test_a_rebuild_that_leaves_a_reader_behind_is_refused_and_says_what_to_select() -> None:
+    (planned,) = plan_streams([Model(CHANGED, "apply")], deployed(RAW, CLEAN))
+    refused = judged(planned, RebuildCost(()))
+    assert (refused.verdict, refused.also) == (Verdict.REFUSED, ("shop.clean",))
+    assert "--select raw+" in str(refused.next_step)
+
+
+def test_a_reader_that_was_left_behind_before_is_rebuilt() -> None:
+    (planned,) = plan_streams([Model(CLEAN)], deployed(CLEAN, clean=("shop.raw",)))
+    assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, ("its input shop.raw was rebuilt",))
+
+
+def test_changed_columns_turn_a_restart_into_a_rebuild() -> None:
+    sql = RAW.model_copy(update={"sql": "select k, 1 as one from raw"})
+    (planned,) = plan_streams([Model(sql, columns=("column one is new",))], deployed(RAW))
+    assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, ("column one is new",))
+
+
+def test_a_full_refresh_rebuilds_what_is_deployed_and_is_a_confirmation() -> None:
+    planned = plan_streams([Model(RAW), Model(CLEAN)], deployed(RAW), full_refresh=True)
+    assert list(verdicts(planned).values()) == ["REBUILD", "NEW"]
+    assert planned[0].confirmed
+    assert planned[0].next_step is None
+
+
+@pytest.mark.parametrize(
+    ("how", "lost", "verdict", "step"),
+    [
+        ("fail", 5, Verdict.REFUSED, "confirm with --full-refresh"),
+        ("fail", 0, Verdict.REBUILD, "confirm with --full-refresh"),
+        ("fail", None, Verdict.REBUILD, "confirm with --full-refresh"),
+        ("apply", 5, Verdict.REBUILD, "None"),
+        ("continue", 5, Verdict.REFUSED, "the deployed version goes on"),
+    ],
+)
+def test_a_rebuild_that_loses_rows_is_refused_until_it_is_confirmed(
+    how: str, lost: int | None, verdict: Verdict, step: str
+) -> None:
+    (planned,) = plan_streams([Model(CHANGED, how)], deployed(RAW))
+    cost = RebuildCost((InputCost("src.raw", "earliest", 7, lost),))
+    found = judged(planned, cost)
+    assert found.verdict is verdict
+    assert step in str(found.next_step)
+
+
+def test_orphans_are_deployed_streams_whose_model_is_gone_or_renamed_but_not_those_of_another_target() -> None:
+    project = {"model.shop.raw": "shop.raw", "model.shop.clean": "shop.clean_clicks"}
+    other = stream("test.raw").model_copy(update={"unique_id": "model.shop.raw"})
+    found = orphans(deployed(RAW, CLEAN, REPORT, other), project)
+    assert {each.stream: each.reasons[0] for each in found} == {
+        "shop.clean": "its model writes shop.clean_clicks now",
+        "shop.report": "its model is no longer a dynamic table of the project",
+    }
+    assert "--prune" in str(found[0].next_step)
+
+
+# -- what a rebuild costs ---------------------------------------------------------------------------------------------
+class Broker:
+    """A topic of two partitions: 0 has offsets 40 to 100, 1 has 0 to 10."""
+
+    def watermarks(self, *_: Any) -> tuple[dict[int, int], dict[int, int]]:
+        return {0: 40, 1: 0}, {0: 100, 1: 10}
+
+    def offsets_at(self, *_: Any) -> dict[int, int]:
+        return {0: 90, 1: 9}
+
+    def time_of(self, *_: Any) -> float | None:
+        return None
+
+    def names(self, *_: Any) -> list[str]:
+        return ["raw"]
+
+    def close(self) -> None: ...
+
+
+class Silent(Broker):
+    def watermarks(self, *_: Any) -> tuple[dict[int, int], dict[int, int]]:
+        raise BROKER_UNREACHABLE.error("No broker answers.")
+
+
+def cost(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    kept: str = "7 days",
+    broker: Broker | None = None,
+    began: str = '{"raw":{"0":0,"1":0}}',
+    **changes: Any,
+) -> RebuildCost:
+    read = '{"raw":{"0":95,"1":10}}'
+    paths = ProjectPaths(tmp_path)
+    checkpoint = paths.checkpoint("shop.raw", "g1")
+    for file, text in (("sources/0/0", f"\0v1\n{began}"), ("offsets/4", f"v1\n{{}}\n{read}"), ("commits/4", "v1\n{}")):
+        (checkpoint / file).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / file).write_text(text)
+    monkeypatch.setattr("penstock.control.rebuild_cost.retention", lambda *_: {"raw": kept})
+    kafka = RAW.inputs[0].model_copy(update={"bootstrap": "b:9092", **changes})
+    spec = RAW.model_copy(update={"inputs": (kafka,)})
+    old = Desired("shop.raw", 1, "", "", "g1", Wanted.RUNNING, 0.0)
+    return CostMeter(paths, KafkaSettings(), broker or Broker()).measure(spec, old)
+
+
+def test_messages_that_retention_removed_after_they_were_read_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = cost(tmp_path, monkeypatch)
+    assert (found.messages, found.lost) == (70, 40)
+    assert found.words() == ("reads 70 messages of src.raw from earliest; 40 that were read before are out of reach")
+
+
+def test_a_stream_that_began_where_the_topic_still_begins_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cost(tmp_path, monkeypatch, began='{"raw":{"0":40,"1":0}}').lost == 0
+
+
+def test_a_start_at_the_latest_message_loses_all_that_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cost(tmp_path, monkeypatch, starting="latest")
+    assert (found.messages, found.lost) == (0, 105)
+
+
+def test_a_start_at_offsets_and_partitions_that_are_not_read_count_as_they_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = cost(tmp_path, monkeypatch, starting=FromOffsets(offsets=((0, 50),)), partitions=(0,))
+    assert (found.messages, found.lost) == (50, 50)
+
+
+def test_what_a_silent_broker_or_a_compacted_topic_does_not_tell_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = cost(tmp_path, monkeypatch, broker=Silent())
+    assert (silent.messages, silent.lost) == (None, None)
+    assert "unknown number" in silent.words()
+    compacted = cost(
+        tmp_path, monkeypatch, began='{"raw":{"0":40,"1":0}}', kept="the latest message of each key, for 1 day"
+    )
+    assert compacted.lost is None
+    assert "compacted" in compacted.words()
+
+
+# -- what the model says, and how it is shown -------------------------------------------------------------------------
+def test_only_a_value_that_somebody_wrote_is_a_confirmation() -> None:
+    filled_in = {"config": {"on_configuration_change": "apply"}, "unrendered_config": {"materialized": "dynamic_table"}}
+    written = filled_in | {"unrendered_config": {"on_configuration_change": "apply"}}
+    assert (on_change(filled_in), on_change(written)) == ("fail", "apply")
+
+
+def test_the_plan_as_markdown_is_a_table_with_a_summary() -> None:
+    (planned,) = plan_streams([Model(CHANGED)], deployed(RAW))
+    text = markdown([judged(planned, RebuildCost((InputCost("src.raw", "earliest", 7, 2),)))])
+    assert text.startswith("### Streams: 1 REFUSED\n")
+    assert "| `shop.raw` | **REFUSED** | output mode append -&gt;" not in text
+    assert "output mode append -> upsert<br>reads 7 messages of src.raw" in text
+    assert summary([]) == "no streams"

@@ -1,0 +1,377 @@
+"""Rebuilds beside the deployed generation: every phase, what ends it, and what the store keeps of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.checkpoint.offsets import Offset
+from penstock.cli.main import app
+from penstock.control.rebuild_driver import RebuildDriver
+from penstock.control.rebuilds import (
+    SETTLE_AT_MOST,
+    Advance,
+    Ask,
+    Finish,
+    GiveUp,
+    Seen,
+    Step,
+    TakeOver,
+    caught_up,
+    held,
+    level,
+    next_step,
+    progress,
+)
+from penstock.control.streams import await_settled
+from penstock.errors import PenstockError
+from penstock.paths import ProjectPaths, beside, original
+from penstock.store import Actual, Command, Desired, Rebuild, RebuildPhase, RecordCounts, Store, StreamState, Wanted
+
+NOW = 10_000.0
+STREAM, HIDDEN = "shop.a", "penstock__rebuild__shop.a"
+P, S = RebuildPhase, StreamState
+
+
+def rebuild(phase: RebuildPhase, **changes: Any) -> Rebuild:
+    made = Rebuild(STREAM, 2, "hash", "{}", "g2-abc", phase, None, None, NOW - 100, NOW - 5)
+    return replace(made, **changes)
+
+
+def old(state: StreamState = S.RUNNING, **changes: Any) -> Actual:
+    return replace(Actual(STREAM, 1, state, 3, lag_rows=10, lag_seconds=1.0, lag_at=NOW - 1), **changes)
+
+
+def new(state: StreamState = S.RUNNING, **changes: Any) -> Actual:
+    made = Actual(HIDDEN, 2, state, 3, started_at=NOW - 50, lag_rows=500, lag_seconds=900.0, lag_at=NOW - 1)
+    return replace(made, **changes)
+
+
+def answer(state: str, **result: Any) -> Command:
+    return Command(1, "takeover", STREAM, {}, state, result)
+
+
+LEVEL = new(lag_rows=0, lag_seconds=0.0)
+BROKEN = new(S.QUARANTINED, error_code="PEN-1321", error=f"{HIDDEN}: a row breaks 'positive'.")
+GIVEN_UP = GiveUp("PEN-1321", f"{STREAM}: a row breaks 'positive'.")
+STOPPED = {"old": old(S.STOPPED), "new": new(S.STOPPED)}
+
+CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
+    ("it reads on while it is behind", P.CATCHING_UP, {}, None),
+    ("it has caught up", P.CATCHING_UP, {"new": LEVEL}, Advance(P.SETTLING)),
+    ("a failure is the supervisor's to repair", P.CATCHING_UP, {"new": new(S.FAILED)}, None),
+    ("a quarantine ends it", P.CATCHING_UP, {"new": BROKEN}, GIVEN_UP),
+    ("the old one has to stand still first", P.SETTLING, {"new": LEVEL, "level": True}, None),
+    ("the new one reads on to where it stands", P.SETTLING, {"old": old(S.STOPPED)}, None),
+    (
+        "a stop is under way",
+        P.SETTLING,
+        {"old": old(S.STOPPED), "level": True, "busy": True},
+        None,
+    ),
+    ("both have read the same", P.SETTLING, {"old": old(S.STOPPED), "level": True}, Advance(P.TAKING_OVER)),
+    (
+        "an old one in quarantine stands still, too",
+        P.SETTLING,
+        {"old": old(S.QUARANTINED), "level": True},
+        Advance(P.TAKING_OVER),
+    ),
+    (
+        "the old one waits no longer than that",
+        P.SETTLING,
+        {"old": old(S.STOPPED), "rebuild": rebuild(P.SETTLING, updated_at=NOW - SETTLE_AT_MOST)},
+        Advance(P.TAKING_OVER),
+    ),
+    (
+        "a new one that failed lets the old one go on",
+        P.SETTLING,
+        {"old": old(S.STOPPED), "new": new(S.FAILED)},
+        Advance(P.CATCHING_UP),
+    ),
+    (
+        "so does one whose engine is gone",
+        P.SETTLING,
+        {"old": old(S.STOPPED), "new": new(S.PENDING)},
+        Advance(P.CATCHING_UP),
+    ),
+    ("a quarantine ends it here as well", P.SETTLING, {"old": old(S.STOPPED), "new": BROKEN}, GIVEN_UP),
+    ("the new one stops", P.TAKING_OVER, {"old": old(S.STOPPED)}, None),
+    ("both stand still", P.TAKING_OVER, STOPPED, Ask("takeover")),
+    ("not without an engine", P.TAKING_OVER, STOPPED | {"engine": False}, None),
+    ("the engine is at it", P.TAKING_OVER, STOPPED | {"busy": True}, None),
+    ("the rows are in", P.TAKING_OVER, STOPPED | {"answer": answer("done")}, TakeOver()),
+    (
+        "the engine died over it",
+        P.TAKING_OVER,
+        STOPPED | {"answer": answer("failed", code="PEN-4005")},
+        Ask("takeover"),
+    ),
+    (
+        "the engine could not, and did not say why",
+        P.TAKING_OVER,
+        STOPPED | {"answer": answer("failed")},
+        GiveUp("PEN-3030", "no message"),
+    ),
+    (
+        "the engine could not",
+        P.TAKING_OVER,
+        STOPPED | {"answer": answer("failed", code="PEN-4010", message="the disk is full.")},
+        GiveUp("PEN-4010", "the disk is full."),
+    ),
+    ("the hidden table goes", P.TAKEN_OVER, {"new": Actual(HIDDEN)}, Ask("discard")),
+    ("nothing is left", P.TAKEN_OVER, {"new": Actual(HIDDEN), "answer": answer("done")}, Finish()),
+    ("what was given up stops first", P.ENDING, {"new": new(S.STOPPING)}, None),
+    ("then its table goes", P.ENDING, {"new": new(S.STOPPED)}, Ask("discard")),
+    ("a quarantined one stands still", P.ENDING, {"new": BROKEN}, Ask("discard")),
+    (
+        "a table that cannot be dropped holds nobody up",
+        P.ENDING,
+        {"new": new(S.STOPPED), "answer": answer("failed", code="PEN-4006")},
+        Finish(),
+    ),
+    (
+        "an engine that died is asked again",
+        P.ENDING,
+        {"new": new(S.STOPPED), "answer": answer("failed", code="PEN-4005")},
+        Ask("discard"),
+    ),
+    ("what failed stays as it is", P.FAILED, {"new": BROKEN}, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("phase", "facts", "step"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_the_next_step_of_a_rebuild(phase: RebuildPhase, facts: dict[str, Any], step: Step | None) -> None:
+    seen = Seen(**{"rebuild": rebuild(phase), "old": old(), "new": new()} | facts)
+    assert next_step(seen, NOW) == step
+
+
+@pytest.mark.parametrize(
+    ("phase", "still"),
+    [
+        (P.CATCHING_UP, set()),
+        (P.SETTLING, {STREAM}),
+        (P.TAKING_OVER, {STREAM, HIDDEN}),
+        (P.TAKEN_OVER, {HIDDEN}),
+        (P.ENDING, {HIDDEN}),
+        (P.FAILED, {HIDDEN}),
+    ],
+)
+def test_who_stands_still_in_which_phase(phase: RebuildPhase, still: set[str]) -> None:
+    wants = [Desired(name, 1, "h", "{}", "c", Wanted.RUNNING, 0.0) for name in (STREAM, HIDDEN, "shop.b")]
+    found = held(wants, {STREAM: rebuild(phase)})
+    assert {want.stream for want in found if want.wanted is Wanted.STOPPED} == still
+
+
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        (new(lag_rows=0), True),
+        (new(lag_rows=10), True),  # no further behind than the old one
+        (new(lag_rows=11), False),
+        (new(lag_rows=5000, lag_seconds=5.9), True),  # the old one is 1 second behind
+        (new(lag_rows=5000, lag_seconds=6.1), False),
+        (new(lag_rows=None), False),
+        (new(lag_rows=0, lag_at=NOW - 60), False),  # measured before it was started
+        (new(S.STARTING, lag_rows=0), False),
+    ],
+)
+def test_when_a_new_generation_has_caught_up(then: Actual, found: bool) -> None:
+    assert caught_up(old(), then) is found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({"s": {"t": {"0": 5, "1": 7}}}, {"s": {"t": {"0": 5, "1": 9}}}, True),
+        ({"s": {"t": {"0": 5, "1": 7}}}, {"s": {"t": {"0": 5, "1": 6}}}, False),
+        ({"s": {"t": {"0": 5}}}, {"s": {"t": {"1": 6}}}, False),
+        ({"s": {"t": {"0": 5}}}, {}, False),
+        ({"s": {"t": {"0": 0}}}, {}, True),
+        ({"s": {"t": {"0": 5}}}, {"s": {"other": {"0": 1}}}, True),
+        ({"gone": {"t": {"0": 5}}}, {}, True),
+        ({"s": {"reservoirVersion": 4}}, {"s": {"reservoirVersion": 4}}, True),
+        ({"s": {"reservoirVersion": 4}}, {"s": {"reservoirVersion": 3}}, False),
+        ({"s": {"reservoirVersion": 4}}, {}, False),
+    ],
+)
+def test_what_both_read_is_compared(before: Mapping[str, Offset], after: Mapping[str, Offset], found: bool) -> None:
+    assert level(before, after, ["s"]) is found
+
+
+def test_the_progress_is_the_part_that_was_read() -> None:
+    assert progress(new(total_rows_in=300, lag_rows=700)) == 0.3
+    assert progress(new(total_rows_in=0, lag_rows=0)) == 1.0
+    assert progress(new(lag_rows=None)) is None
+
+
+# -- the store --------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def store(project_paths: ProjectPaths) -> Store:
+    found = Store.open(project_paths.store)
+    found.deploy(STREAM, '{"v": 1}', "h1", verdict="NEW", new_checkpoint=True)
+    return found
+
+
+def begun(store: Store) -> Rebuild:
+    return store.begin_rebuild(
+        STREAM, '{"v": 2}', "h2", beside_json='{"beside": 2}', beside_hash="b2", verdict="REBUILD"
+    )
+
+
+def test_a_rebuild_is_a_stream_that_only_those_see_who_ask_for_it(store: Store) -> None:
+    made = begun(store)
+    assert (made.generation, made.phase) == (2, P.CATCHING_UP)
+    assert beside(STREAM) == HIDDEN
+    assert original(HIDDEN) == original(STREAM) == STREAM
+    pending = store.actual(HIDDEN)
+    assert store.report(HIDDEN, if_still=pending, if_wanted=2, state=S.RUNNING), "the supervisor can start it"
+    assert [want.stream for want in store.all_desired()] == [STREAM]
+    assert HIDDEN not in store.all_actual()
+    assert {want.stream for want in store.all_desired(hidden=True)} == {STREAM, HIDDEN}
+    assert HIDDEN in store.all_actual(hidden=True)
+    assert store.desired(STREAM).generation == 1, "the deployed generation is the desired one"
+    assert store.desired(HIDDEN).spec_json == '{"beside": 2}'
+    assert store.desired(HIDDEN).checkpoint_id == made.checkpoint_id != store.desired(STREAM).checkpoint_id
+
+
+def test_taking_over_makes_the_new_generation_the_deployed_one(store: Store) -> None:
+    made = begun(store)
+    store.report(STREAM, state=S.QUARANTINED, failures=5, error="broken", generation=1)
+    store.record_beginning(HIDDEN, 2, {"s": {"t": {"0": 3}}})
+    assert store.advance_rebuild(made, P.TAKING_OVER)
+    assert not store.advance_rebuild(made, P.SETTLING), "somebody else has gone on"
+    ready = store.rebuild(STREAM)
+    assert ready is not None
+    assert store.take_over(ready)
+    want = store.desired(STREAM)
+    assert (want.generation, want.spec_hash, want.checkpoint_id) == (2, "h2", made.checkpoint_id)
+    assert want.wanted is Wanted.RUNNING
+    found = store.actual(STREAM)
+    assert (found.state, found.failures, found.error) == (S.PENDING, 0, None)
+    assert store.beginnings(STREAM) == {2: {"s": {"t": {"0": 3}}}}
+    assert store.find_desired(HIDDEN) is None
+    assert not store.take_over(ready), "once"
+    left = store.rebuild(STREAM)
+    assert left is not None
+    assert store.finish_rebuild(left)
+    assert store.rebuild(STREAM) is None
+    assert store.deploy(STREAM, "{}", "h3", verdict="RESTART", new_checkpoint=False).generation == 3
+
+
+def test_counts_of_records_are_those_of_the_generation_that_took_over(store: Store) -> None:
+    made = begun(store)
+    from penstock.store import Progress
+
+    for stream, read in ((STREAM, 7), (HIDDEN, 9)):
+        batch = Progress(stream, 1, 0, NOW, read, read, 5, "delta-rs")
+        store.record_progress(batch, engine_token=1, counts={"s": RecordCounts(records=read)})
+    store.advance_rebuild(made, P.TAKING_OVER)
+    store.take_over(replace(made, phase=P.TAKING_OVER))
+    assert store.record_counts() == {STREAM: {"s": RecordCounts(records=9)}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "ended", "after"),
+    [
+        (P.CATCHING_UP, True, P.ENDING),
+        (P.SETTLING, True, P.ENDING),
+        (P.TAKING_OVER, False, P.TAKING_OVER),
+        (P.TAKEN_OVER, True, P.TAKEN_OVER),
+        (P.FAILED, True, None),
+    ],
+)
+def test_a_rebuild_can_be_given_up_until_it_takes_over(
+    store: Store, phase: RebuildPhase, ended: bool, after: RebuildPhase | None
+) -> None:
+    made = begun(store)
+    store.advance_rebuild(made, phase)
+    assert store.end_rebuild(STREAM, stop=True) is ended
+    found = store.rebuild(STREAM)
+    assert (found.phase if found else None) is after
+    if phase is P.TAKING_OVER and found is not None:
+        store.take_over(found)
+        assert store.desired(STREAM).wanted is Wanted.STOPPED, "it was to stop, and does not run after it"
+
+
+def test_an_error_of_a_rebuild_is_kept_until_the_next_one(store: Store) -> None:
+    made = begun(store)
+    store.advance_rebuild(made, P.ENDING, error_code="PEN-1321", error="a row breaks it.")
+    ending = store.rebuild(STREAM)
+    assert ending is not None
+    assert store.finish_rebuild(ending)
+    failed = store.rebuild(STREAM)
+    assert failed is not None
+    assert (failed.phase, failed.error_code) == (P.FAILED, "PEN-1321")
+    assert store.find_desired(HIDDEN) is None
+    assert begun(store).generation == 3
+
+
+def test_a_rebuild_that_does_not_end_is_not_waited_for_for_ever(store: Store) -> None:
+    made = begun(store)
+    await_settled(store, STREAM, lambda _: None, 0.1)
+    store.advance_rebuild(made, P.ENDING)
+    with pytest.raises(PenstockError, match=r"rebuild of 'shop.a' to end"):
+        await_settled(store, STREAM, lambda _: None, 0.1)
+
+
+# -- the driver -------------------------------------------------------------------------------------------------------
+def test_the_driver_asks_once_and_a_new_one_asks_again(store: Store, project_paths: ProjectPaths) -> None:
+    said: list[str] = []
+    made = begun(store)
+    store.advance_rebuild(made, P.TAKING_OVER)
+    actual = {STREAM: old(S.STOPPED), HIDDEN: new(S.STOPPED)}
+
+    def look(driver: RebuildDriver) -> bool:
+        return driver.drive(store.rebuilds(), actual, engine=True, now=NOW)
+
+    first = RebuildDriver(project_paths, store, said.append)
+    assert look(first)
+    assert not look(first), "it is asked"
+    (command,) = store.open_commands()
+    assert (command.kind, command.stream, command.payload["checkpoint"]) == ("takeover", STREAM, made.checkpoint_id)
+    store.finish(command.id, ok=True, result={})
+    second = RebuildDriver(project_paths, store, said.append)
+    assert look(second)
+    assert len(store.open_commands()) == 1, "it does not know of the answer: the engine does it once"
+    store.finish(store.open_commands()[0].id, ok=True, result={})
+    assert look(second)
+    assert store.desired(STREAM).generation == 2
+    assert said == ["shop.a: generation 2 has taken over"]
+    assert look(second)
+    assert store.open_commands()[0].kind == "discard"
+    store.finish(store.open_commands()[0].id, ok=True, result={})
+    assert look(second)
+    assert store.rebuilds() == {}
+
+
+def test_a_rebuild_that_is_quarantined_is_given_up_and_told(store: Store, project_paths: ProjectPaths) -> None:
+    said: list[str] = []
+    begun(store)
+    driver = RebuildDriver(project_paths, store, said.append)
+    actual = {STREAM: old(), HIDDEN: BROKEN}
+    while driver.drive(store.rebuilds(), actual, engine=True, now=NOW):
+        for command in store.open_commands():
+            store.finish(command.id, ok=True, result={})
+    (project_paths.project / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+    shown = (
+        CliRunner().invoke(app, ["status", "--project-dir", str(project_paths.project)], env={"COLUMNS": "250"}).stdout
+    )
+    assert "rebuild to 2 failed" in shown
+    assert "PEN-1321 shop.a: a row breaks 'positive'." in " ".join(shown.split())
+    assert said == ["shop.a: the rebuild is given up, the old generation goes on: shop.a: a row breaks 'positive'."]
+
+
+def test_status_says_how_far_a_rebuild_is(store: Store, project_paths: ProjectPaths) -> None:
+    begun(store)
+    store.report(HIDDEN, state=S.RUNNING, total_rows_in=40)
+    store.record_lag(HIDDEN, 60, 100.0)
+    (project_paths.project / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+    arguments = ["status", "--project-dir", str(project_paths.project)]
+    assert "rebuilding 40 %" in CliRunner().invoke(app, arguments, env={"COLUMNS": "250"}).stdout
+    (stream,) = json.loads(CliRunner().invoke(app, [*arguments, "--output", "json"]).stdout)["streams"]
+    assert (stream["name"], stream["rebuild"]["phase"], stream["rebuild"]["progress"]) == (STREAM, "catching up", 0.4)
