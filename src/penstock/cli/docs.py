@@ -1,4 +1,5 @@
-"""docs/errors.md, docs/cli.md and docs/sources.md, written from the catalogue, the commands and the models of settings.
+"""docs/errors.md, docs/cli.md, docs/sources.md and the tables of docs/models.md, written from the catalogue, the
+commands and the models of settings.
 
 `python -m penstock.cli.docs` writes them into docs/ below the current directory; a test fails when they are stale.
 """
@@ -14,6 +15,7 @@ import typer
 
 from penstock.cli import dbt
 from penstock.cli.main import app
+from penstock.cli.model_page import models_page
 from penstock.cli.session import EXIT_CODES
 from penstock.cli.source_page import sources_page
 from penstock.errors.catalogue import ALL
@@ -125,15 +127,20 @@ def _parameter(param: Any) -> str | None:
     return f"| {names} | {about} |"
 
 
-def pages() -> dict[str, str]:
+def pages(docs: Path) -> dict[str, str]:
     """File below docs/ -> content."""
-    return {"errors.md": errors_page(), "cli.md": cli_page(), "sources.md": sources_page(_NOTE)}
+    models = (docs / "models.md").read_text(encoding="utf-8")
+    return {
+        "errors.md": errors_page(),
+        "cli.md": cli_page(),
+        "sources.md": sources_page(_NOTE),
+        "models.md": models_page(models),
+    }
 
 
 def main() -> int:
     docs = Path("docs")
-    docs.mkdir(exist_ok=True)
-    for name, content in pages().items():
+    for name, content in pages(docs).items():
         (docs / name).write_text(content, encoding="utf-8")
         sys.stdout.write(f"docs/{name}\n")
     return 0

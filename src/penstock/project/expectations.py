@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict
 
 ON_VIOLATION = ("warn", "drop", "fail")
-_KEYS = ("name", "expect", "on_violation")
+KEYS = ("name", "expect", "on_violation")
 _FORM = "Write a list of {expect: 'price >= 0', on_violation: warn}."
 
 
@@ -46,8 +46,8 @@ def _read_one(value: Any) -> Expectation | str:
     if not isinstance(value, Mapping):
         return _FORM
     for key in value:
-        if key not in _KEYS:
-            return f"It has no '{key}'; it has {', '.join(_KEYS)}."
+        if key not in KEYS:
+            return f"It has no '{key}'; it has {', '.join(KEYS)}."
     condition = value.get("expect")
     if not isinstance(condition, str) or not condition.strip():
         return "'expect' is a condition in SQL: 'price >= 0'."

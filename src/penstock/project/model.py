@@ -25,6 +25,7 @@ from penstock.errors.catalogue import (
 from penstock.project.durations import milliseconds
 from penstock.project.expectations import Expectation, read_expectations
 from penstock.project.maintenance import OwnMaintenance, read_maintenance
+from penstock.project.model_settings import EMITS, MODES, OWN, REFRESH_MODES, keys
 from penstock.project.positions import Named, Positions
 from penstock.project.publish import PublishSetting, read_publish
 from penstock.project.settings import ON_BAD_RECORD
@@ -33,14 +34,7 @@ from penstock.project.sparktypes import KNOWN, TypeSyntaxError, parse_type
 from penstock.project.watermark import WatermarkSetting, read_watermark, said
 
 MATERIALIZED = "dynamic_table"
-OWN_KEYS = frozenset({
-    "time_window", "buffer_limit", "unique_key", "watermark", "shuffle_partitions", "small_batch_rows",
-    "max_batch_rows", "max_lag", "on_bad_record", "target_lag", "refresh_mode", "emit", "deduplicate_by", "publish",
-    "mode", "maintenance", "expectations",
-})  # fmt: skip
-REFRESH_MODES = ("auto", "incremental", "full")
-EMITS = ("changes", "final")
-MODES = ("micro_batch", "real_time")
+OWN_KEYS = frozenset(keys(OWN))
 _DBT_KEYS = frozenset({
     "enabled", "materialized", "tags", "meta", "docs", "group", "access", "contract", "schema", "database", "alias",
     "persist_docs", "pre-hook", "pre_hook", "post-hook", "post_hook", "quoting", "column_types", "full_refresh",

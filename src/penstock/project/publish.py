@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 
 from penstock.errors import Location, PenstockError, did_you_mean
 from penstock.errors.catalogue import MODEL_KEY_UNKNOWN, MODEL_VALUE_INVALID
+from penstock.project.model_settings import DELIVERIES, FORMATS, KEY_FORMATS, PUBLISH, keys
 from penstock.project.watermark import said
 
-KEYS = ("topic", "key", "key_format", "value", "key_in_value", "table", "delivery", "partitions")
-FORMATS = ("json", "avro", "protobuf")
-KEY_FORMATS = ("string", *FORMATS)
-DELIVERIES = ("exactly_once", "at_least_once")
+KEYS = keys(PUBLISH)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
