@@ -39,6 +39,13 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", returncode=143))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses the engine of the run is marked so: `tools/test.sh` runs the others beside."""
+    for item in items:
+        if "platform" in getattr(item, "fixturenames", ()):
+            item.add_marker("needs_engine")
+
+
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
 MakeTopic = Callable[..., str]
 Produce = Callable[..., int]

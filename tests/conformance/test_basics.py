@@ -13,7 +13,7 @@ from dbt.tests.adapter.basic import expected_catalog
 from dbt.tests.util import check_relations_equal, run_dbt
 from dbt_suite import group
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 class Strings:

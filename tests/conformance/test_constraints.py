@@ -8,7 +8,7 @@ import pytest
 from dbt.tests.adapter.constraints import fixtures
 from dbt_suite import group
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def spark(yaml: str) -> str:

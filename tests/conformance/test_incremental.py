@@ -8,7 +8,7 @@ import pytest
 from dbt.tests.adapter.incremental import test_incremental_predicates as predicates
 from dbt_suite import group
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 class Merged:

@@ -11,23 +11,19 @@ from dbt.tests.adapter.basic.test_ephemeral import BaseEphemeral
 from dbt.tests.adapter.basic.test_incremental import BaseIncremental
 
 HERE = Path(__file__).parent
-engine = pytest.mark.needs_engine
 patient = pytest.mark.timeout(600)
 
 
-@engine
 @patient
 class TestSimpleMaterializations(BaseSimpleMaterializations):
     pass
 
 
-@engine
 @patient
 class TestEphemeral(BaseEphemeral):
     pass
 
 
-@engine
 @patient
 class TestIncremental(BaseIncremental):
     pass

@@ -9,7 +9,7 @@ import pytest
 from dbt.tests.adapter.simple_seed import fixtures as seed_fixtures
 from dbt_suite import ROOT, Translated, found, group, translated_project
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 class SparkTypes:

@@ -6,7 +6,7 @@ import pytest
 from dbt.tests.adapter.unit_testing import test_quoted_reserved_word_column_names as reserved
 from dbt_suite import group
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 class SparkTypes:

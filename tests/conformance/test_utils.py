@@ -8,7 +8,7 @@ import pytest
 from dbt.tests.adapter.utils.data_types import test_type_float, test_type_int
 from dbt_suite import group
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def seed_types(**types: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
 

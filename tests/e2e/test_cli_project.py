@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 class Shop:

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
 PENSTOCK = Path(sys.executable).with_name("penstock")
 CTRL_C = b"\x03"

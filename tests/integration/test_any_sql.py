@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     MakeTopic = Platform = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 START = datetime(2026, 3, 1, 12)
 LATER = START + timedelta(hours=1)  # a message of then ends all windows of before

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 HISTORY = 6000
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_rows_that_no_longer_pass_a_filter_vanish_whoever_writes_them(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 FILES = {
     "dbt_project.yml": """\

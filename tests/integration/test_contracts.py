@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.compiler.spec import StreamSpec
 
 Platform = Any
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def with_output(spec: StreamSpec, **changes: object) -> StreamSpec:

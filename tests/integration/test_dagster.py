@@ -33,7 +33,7 @@ else:
     MakeTopic = Platform = Produce = Any
 
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 PROJECT = """\
 name: dagster_test

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def rows(count: int) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 START = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 COLUMNS = (

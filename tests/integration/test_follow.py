@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 PROFILES = "followed: {target: dev, outputs: {dev: {type: penstock, schema: SCHEMA, kafka: {embedded: true}}}}\n"
 SOURCE = """\
 sources:

@@ -10,7 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, record_subject_name_strategy
 from registry_gateway import Gateway
 from schema_messages import avro_serializer, messages_of, protobuf_serializer, python_of
@@ -41,7 +40,6 @@ COMMERCIALS = """
 """
 
 
-@pytest.mark.needs_engine
 def test_the_commercials_topic_in_avro_from_the_registry(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce
 ) -> None:
@@ -71,7 +69,6 @@ def test_the_commercials_topic_in_avro_from_the_registry(
         drop_source(streams.platform.store, view.relation)
 
 
-@pytest.mark.needs_engine
 def test_matrixones_protobuf_user_message_with_a_key_column(
     streams: Streams, topic: MakeTopic, produce: Produce, tmp_path: Path
 ) -> None:
@@ -130,7 +127,6 @@ ORDER_3 = """{"type": "record", "name": "Order", "namespace": "shop", "fields": 
   {"name": "note", "type": ["null", "string"], "default": null}]}"""
 
 
-@pytest.mark.needs_engine
 def test_schema_ids_are_decoded_side_by_side_and_a_new_one_is_taken_up_while_the_stream_runs(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce, platform: Any
 ) -> None:
@@ -167,7 +163,6 @@ def test_schema_ids_are_decoded_side_by_side_and_a_new_one_is_taken_up_while_the
     assert len(streams.rows(stream, 6, "select distinct id from {}")) == 6, "no row comes twice"
 
 
-@pytest.mark.needs_engine
 def test_versions_of_a_protobuf_message_are_decoded_side_by_side_and_a_new_one_is_taken_up(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce, platform: Any, tmp_path: Path
 ) -> None:
@@ -209,7 +204,6 @@ def test_versions_of_a_protobuf_message_are_decoded_side_by_side_and_a_new_one_i
     assert len(streams.rows(stream, 6, "select distinct id from {}")) == 6, "no row comes twice"
 
 
-@pytest.mark.needs_engine
 def test_an_unreachable_registry_is_a_failure_of_its_own_and_the_stream_goes_on_when_it_answers(
     streams: Streams,
     client: SchemaRegistryClient,
@@ -237,7 +231,6 @@ def test_an_unreachable_registry_is_a_failure_of_its_own_and_the_stream_goes_on_
         gateway.close()
 
 
-@pytest.mark.needs_engine
 def test_several_event_types_in_one_topic(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce
 ) -> None:
@@ -262,7 +255,6 @@ def test_several_event_types_in_one_topic(
     ]  # fmt: skip
 
 
-@pytest.mark.needs_engine
 def test_protobuf_from_the_registry_with_nested_messages_and_several_types(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce, tmp_path: Path
 ) -> None:
@@ -317,7 +309,6 @@ message Order {
         drop_source(streams.platform.store, view.relation)
 
 
-@pytest.mark.needs_engine
 def test_avro_of_a_file_without_frames_and_keys_of_a_simple_type(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce
 ) -> None:
@@ -340,7 +331,6 @@ def test_avro_of_a_file_without_frames_and_keys_of_a_simple_type(
     assert {"key", "value"} == set(read_lock(streams.project).sources["shop.events"])
 
 
-@pytest.mark.needs_engine
 def test_a_changed_registry_schema_shows_up_as_a_difference_and_is_taken_when_asked_for(
     streams: Streams, client: SchemaRegistryClient, topic: MakeTopic
 ) -> None:

@@ -220,7 +220,6 @@ sources:
 few = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@pytest.mark.needs_engine
 def test_avro(
     platform: Any, with_registry: Path, schema: str, client: SchemaRegistryClient, topic: MakeTopic, produce: Produce
 ) -> None:
@@ -239,7 +238,6 @@ def test_avro(
     check()
 
 
-@pytest.mark.needs_engine
 def test_protobuf(
     platform: Any,
     with_registry: Path,
@@ -283,7 +281,6 @@ def test_protobuf(
     check()
 
 
-@pytest.mark.needs_engine
 def test_json(platform: Any, tmp_path: Path, schema: str, topic: MakeTopic, produce: Produce) -> None:
     name = topic(name="json")
     columns = {"n": "bigint"} | {column: kind for column, (kind, _, _, _) in JSON.items()}
@@ -304,7 +301,6 @@ def test_json(platform: Any, tmp_path: Path, schema: str, topic: MakeTopic, prod
     check()
 
 
-@pytest.mark.needs_engine
 def test_csv(platform: Any, tmp_path: Path, schema: str, topic: MakeTopic, produce: Produce) -> None:
     name = topic(name="csv")
     columns = {"n": "bigint"} | {column: kind for column, (kind, _, _, _) in FLAT.items()}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     Platform = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.timeout(420)
 
 FAILS, WRONG, IGNORED = "fails", "wrong rows", "ignored"
 # partition, key, value, seconds; then what comes after the change

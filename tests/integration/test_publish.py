@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 COMMERCIALS = """{"type": "record", "name": "commercialrating", "fields": [
   {"name": "brand", "type": {"type": "string", "arg.properties": {"options": ["Acme", "Globex"]}}},

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Platform = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

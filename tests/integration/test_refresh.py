@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 RANKED = "select k, v from (select *, row_number() over (partition by k order by v desc) as r from input) where r = 1"
 
 

@@ -115,7 +115,6 @@ TOKEN, KEY_PASSWORD = "token-of-the-registry", "password-of-the-key"
 ORDERS = ORDER, ORDER.replace("]}", ', {"name": "note", "type": "string", "default": ""}]}')
 
 
-@pytest.mark.needs_engine
 @pytest.mark.timeout(600)
 def test_a_stream_decodes_by_a_registry_that_wants_a_certificate_and_a_token(
     streams: Streams,

@@ -153,7 +153,6 @@ def test_a_wrong_password_is_refused_and_not_shown(secured: Secured, tmp_path: P
     assert "not-the-password" not in f"{caught.value!r}{caught.value}"
 
 
-@pytest.mark.needs_engine
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stream_reads_by_every_way_and_the_secret_is_nowhere(
     way: str, secured: Secured, platform: Any, schema: str, tmp_path: Path
@@ -169,7 +168,6 @@ def test_a_stream_reads_by_every_way_and_the_secret_is_nowhere(
     assert seen == []
 
 
-@pytest.mark.needs_engine
 @pytest.mark.parametrize("way", ["PLAIN", "SASL_SSL", "mTLS"])
 def test_a_view_reads_by_every_way_and_the_catalog_holds_references_only(
     way: str, secured: Secured, platform: Any, schema: str, tmp_path: Path

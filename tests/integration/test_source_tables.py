@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def users_spec(schema: str, topic: str, folder: Path, *more: str) -> StreamSpec:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 UTC = dt.timezone.utc
 MakeEntry = Callable[..., dict[str, Any]]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Platform = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 UTC = dt.timezone.utc
 
 
