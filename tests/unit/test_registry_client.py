@@ -18,6 +18,7 @@ import urllib3
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import (
     KEY_UNREADABLE,
+    PUBLISH_SCHEMA,
     REGISTRY_ANSWER,
     REGISTRY_NOT_CONFIGURED,
     REGISTRY_REFUSED,
@@ -30,6 +31,7 @@ from penstock.paths import ProjectPaths
 from penstock.registry.address import access
 from penstock.registry.cache import SchemaCache
 from penstock.registry.client import Registered, Registry
+from penstock.registry.register import Registrar
 
 
 class Server:
@@ -48,6 +50,10 @@ class Server:
                 self.send_response(server.status if known or server.status != 200 else 404)
                 self.end_headers()
                 self.wfile.write(json.dumps(server.answers.get(self.path, {"error_code": 40403})).encode())
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
 
             def log_message(self, *args: object) -> None:
                 pass
@@ -101,6 +107,23 @@ def test_what_is_not_known_is_told_apart_from_what_does_not_answer(server: Serve
     assert failure(lambda: Registry(server.url, {}, retries=0).by_id(1)).kind is REGISTRY_UNREACHABLE
     server.close()
     assert failure(lambda: Registry(server.url, {}, retries=0).by_id(1)).kind is REGISTRY_UNREACHABLE
+
+
+def test_registering_tells_a_registry_that_is_away_from_one_that_says_no(server: Server) -> None:
+    registrar = Registrar(server.url, {}, retries=0)
+    server.answers["/subjects/totals-value/versions"] = {"id": 7, "message": "field n was removed"}
+    assert registrar.register("totals-value", '"string"', "AVRO") == 7
+    for status, kind in (
+        (503, REGISTRY_UNREACHABLE),
+        (401, REGISTRY_REFUSED),
+        (409, PUBLISH_SCHEMA),
+        (500, REGISTRY_ANSWER),
+    ):
+        server.status = status
+        found = failure(lambda: registrar.register("totals-value", '"string"', "AVRO"))
+        assert found.kind is kind
+        assert server.url in found.message
+        assert ("field n was removed" in found.message) == (kind is PUBLISH_SCHEMA)
 
 
 def test_of_several_addresses_the_first_that_answers_is_asked(server: Server) -> None:
@@ -160,7 +183,7 @@ def test_who_is_not_trusted_by_whom_is_told_apart(
     def get(*_: object, **__: object) -> None:
         raise problem
 
-    monkeypatch.setattr(requests.Session, "get", get)
+    monkeypatch.setattr(requests.Session, "request", get)
     found = failure(lambda: Registry("https://127.0.0.1:1", {}).by_id(1))
     assert found.kind is REGISTRY_UNREACHABLE
     assert words in found.message

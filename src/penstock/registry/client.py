@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -111,18 +111,22 @@ class Registry:
 
     def _get(self, path: str) -> Any:
         """The answer; None when the registry does not know it."""
+        return content(self._ask("GET", path))
+
+    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> requests.Response:
+        """What the first that answers says."""
         failure = ""
         for url in self.urls:
             try:
-                answer = self._session.get(url + path, timeout=self._timeout)
+                return self._session.request(method, url + path, json=body, timeout=self._timeout)
             except requests.RequestException as problem:
                 failure = reason(problem)
-                continue
-            return _content(answer, url)
         raise REGISTRY_UNREACHABLE.error(f"The schema registry at {', '.join(self.urls)} does not answer: {failure}.")
 
 
-def _content(answer: requests.Response, url: str) -> Any:
+def content(answer: requests.Response) -> Any:
+    """What an answer holds; None when the registry does not know what was asked for."""
+    url = place(answer)
     if answer.status_code == 404:
         return None
     if answer.status_code in (401, 403):
@@ -136,6 +140,12 @@ def _content(answer: requests.Response, url: str) -> Any:
         raise REGISTRY_ANSWER.error(
             f"The schema registry at {url} answers {answer.status_code} with what is not of its API."
         ) from None
+
+
+def place(answer: requests.Response) -> str:
+    """Host and port of who answered: the whole address may have more in it than is to be told."""
+    found = urlsplit(answer.url)
+    return f"{found.scheme}://{found.netloc.rpartition('@')[2]}"
 
 
 def _session(options: Mapping[str, str], retries: int) -> requests.Session:

@@ -6,8 +6,8 @@ from typing import Any
 
 import requests
 
-from penstock.errors.catalogue import PUBLISH_SCHEMA, REGISTRY_ANSWER, REGISTRY_REFUSED, REGISTRY_UNREACHABLE
-from penstock.registry.client import Registered, Registry, quoted, reason
+from penstock.errors.catalogue import PUBLISH_SCHEMA, REGISTRY_ANSWER
+from penstock.registry.client import Registered, Registry, content, place, quoted
 
 _CONFLICT, _INVALID = 409, 422
 
@@ -35,35 +35,14 @@ class Registrar(Registry):
         return int(answer["id"])
 
     def _post(self, path: str, body: dict[str, str], subject: str = "") -> Any:
-        failure = ""
-        for url in self.urls:
-            try:
-                answer = self._session.post(url + path, json=body, timeout=self._timeout)
-            except requests.RequestException as problem:
-                failure = reason(problem)
-                continue
-            return _content(answer, url, subject)
-        raise REGISTRY_UNREACHABLE.error(f"The schema registry at {', '.join(self.urls)} does not answer: {failure}.")
+        answer = self._ask("POST", path, body)
+        if answer.status_code in (_CONFLICT, _INVALID) and subject:
+            raise _refused(subject, place(answer), [_message(answer)])
+        return content(answer)
 
 
 def _body(text: str, kind: str) -> dict[str, str]:
     return {"schema": text, "schemaType": kind}
-
-
-def _content(answer: requests.Response, url: str, subject: str) -> Any:
-    if answer.status_code == 404:
-        return None
-    if answer.status_code in (401, 403):
-        raise REGISTRY_REFUSED.error(f"The schema registry at {url} answers {answer.status_code}.")
-    if answer.status_code in (_CONFLICT, _INVALID) and subject:
-        raise _refused(subject, url, [_message(answer)])
-    try:
-        answer.raise_for_status()
-        return answer.json()
-    except (requests.HTTPError, requests.JSONDecodeError):
-        raise REGISTRY_ANSWER.error(
-            f"The schema registry at {url} answers {answer.status_code} with what is not of its API."
-        ) from None
 
 
 def _message(answer: requests.Response) -> str:
