@@ -86,6 +86,8 @@ OF_COUNTS = counted(ALL)
 LAST = sorted({k: (k, v) for _, k, v, _ in ALL}.values())
 POSITIVE = counted([row for row in ALL if row[2] > 0])
 NEW_COLUMN = (*COLUMNS, Column(name="more", type="string", origin="value.more"))
+AHEAD = (*COLUMNS, Column(name="ahead", type="timestamp", origin="computed", expr="at + interval 1 hour"))
+WEIGHED = "select part, pos, k, {schema}.weigh(v) as v from input"
 TEXT = tuple(c.model_copy(update={"type": "string"}) if c.name == "v" else c for c in COLUMNS)
 
 CASES = [
@@ -111,6 +113,17 @@ CASES = [
         "a watermark's delay", "RESTART", {"source": {"watermark": Watermark(column="at", delay="2 hours")}},
         sql=WINDOWS, keys=("w",), stateful=True, source={"watermark": Watermark(column="at", delay="1 hour")},
         rows=[(0, 4), (4, 4)],
+    ),
+    Case(
+        "a watermark's column without state", "RESTART",
+        {"source": {"watermark": Watermark(column="ahead", delay="1 second")}},
+        source={"columns": AHEAD, "watermark": Watermark(column="at", delay="1 second")}, rows=BOTH,
+    ),
+    Case(
+        "a function", "RESTART", {"functions": (("{schema}.weigh", "2"),)}, sql=WEIGHED,
+        spec={"functions": (("{schema}.weigh", "1"),)},
+        rows=[(p, o, k, v * (10 if at < len(HISTORY) else 100)) for at, (p, o, k, v) in enumerate(BOTH)],
+        reason=".weigh changed",
     ),
     Case(
         "anything of a full refresh", "RESTART", {"sql": "select k, v from input order by v desc limit 2"},
@@ -139,6 +152,24 @@ CASES = [
     Case(
         "what is told apart", "REBUILD", {"deduplicate_by": ("k", "v")}, stateful=True, spec={"deduplicate_by": ("k",)},
         forced=FAILS, reason="deduplicate_by k -> k, v",
+    ),
+    Case(
+        "a watermark for what is told apart", "REBUILD",
+        {"source": {"watermark": Watermark(column="at", delay="1 hour")}}, stateful=True,
+        spec={"deduplicate_by": ("k",)}, forced=FAILS, reason="watermark",
+    ),
+    Case(
+        # The old watermark stands an hour ahead of the new column: all that comes would be late.
+        "a watermark's column", "REBUILD", {"source": {"watermark": Watermark(column="at", delay="1 second")}},
+        sql=WINDOWS, keys=("w",), stateful=True,
+        source={"columns": AHEAD, "watermark": Watermark(column="ahead", delay="1 second")},
+        rows=[(0, 4), (4, 4)], forced=WRONG, reason="ahead -> at",
+    ),
+    Case(
+        "a function of a state", "REBUILD", {"functions": (("{schema}.weigh", "2"),)},
+        sql=COUNTS.replace("sum(v)", "sum({schema}.weigh(v))"), keys=("k",), stateful=True,
+        spec={"functions": (("{schema}.weigh", "1"),)}, rows=[(k, n, total * 100) for k, n, total in OF_COUNTS],
+        forced=WRONG, reason=".weigh changed",
     ),
     Case("another topic", "REBUILD", {"source": {"topic": "other"}}, forced=FAILS, reason="topic"),
     Case("fewer partitions", "REBUILD", {"source": {"partitions": (0,)}}, forced=FAILS, reason="partitions"),
@@ -186,22 +217,28 @@ class Bench:
         made = KafkaInput(view=view, relation=f"{self.schema}_raw.{view}", topic=topic, columns=COLUMNS)
         return made.model_copy(update=changes)
 
+    def _named(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """With the functions of this schema."""
+        named = tuple((name.format(schema=self.schema), version) for name, version in settings.get("functions", ()))
+        return {**settings, "functions": named} if named else dict(settings)
+
     def _spec(self, case: Case, number: int) -> StreamSpec:
         name = f"{self.schema}.s{number}"
-        own = dict(case.spec)
+        own = self._named(case.spec)
         mode = OutputMode.APPEND if case.keys is None else OutputMode.UPSERT
         mode = OutputMode.REPLACE if own.pop("replace", False) else mode
         inputs = [self._input("input", self.topic, case.source)]
         if own.pop("second", False):
             inputs.append(self._input("second", self.other, {}))
         return StreamSpec(
-            name=name, unique_id=f"model.rules.s{number}", path=f"models/s{number}.sql", sql=case.sql,
+            name=name, unique_id=f"model.rules.s{number}", path=f"models/s{number}.sql",
+            sql=case.sql.replace("{schema}", self.schema),
             stateful=case.stateful, inputs=tuple(inputs),
             output=Output(relation=name, mode=mode, keys=case.keys or ()), **own,
         )  # fmt: skip
 
     def _changed(self, case: Case) -> StreamSpec:
-        spec, change = self.specs[case.name], dict(case.change)
+        spec, change = self.specs[case.name], self._named(case.change)
         source = dict(change.pop("source", {}))
         if source.get("topic"):
             source["topic"] = self.other
@@ -244,12 +281,15 @@ class Bench:
 
     def perform(self) -> None:
         store = self.platform.store
+        self.platform.sql(f"create schema {self.schema}")
+        self._define(10)
         self.send(HISTORY)
         for case in CASES:
             self.checkpoints[case.name] = self.platform.deploy(self.specs[case.name]).checkpoint
         for case in CASES:
             self._await_history(case)
             self.runs[case.name] = store.actual(self.specs[case.name].name).run_id
+        self._define(100)
         for case in CASES:
             new = self.changed[case.name]
             try:
@@ -263,6 +303,9 @@ class Bench:
             if self.verdicts[case.name] in ("RESTART", "REBUILD"):
                 self._await_restart(case)
         self.send(LATER)
+
+    def _define(self, times: int) -> None:
+        self.platform.sql(f"create or replace function {self.schema}.weigh(x bigint) returns bigint return x * {times}")
 
     def _await_history(self, case: Case) -> None:
         name, want = self.specs[case.name].name, self.expected_in(case, HISTORY)

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.checkpoint import backfill
 from penstock.checkpoint.offsets import committed
 from penstock.compiler.spec import StreamSpec
-from penstock.engine import expectations, failures, jobs, messages, publish, runtime, tables, takeover
+from penstock.engine import expectations, failures, functions, jobs, messages, publish, runtime, tables, takeover
 from penstock.engine.culprit import Culprits, Failure
 from penstock.engine.listener import ProgressListener
 from penstock.engine.refresh import Refresh
@@ -128,6 +128,7 @@ class Streams:
         job = jobs.load(spec, self._paths.job(want.stream, want.generation))
         session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
         self._sessions[want.stream] = session
+        functions.forget(session, [name for name, _ in spec.functions])
         runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
