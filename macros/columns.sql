@@ -34,3 +34,8 @@
   {%- endif -%}
   {{ return(raw_strategy) }}
 {% endmacro %}
+
+{# Columns, as dbt's macros expect them; dbt-spark answers with the rows of DESCRIBE. #}
+{% macro penstock__get_columns_in_relation(relation) %}
+  {{ return(adapter.get_columns_in_relation(relation)) }}
+{% endmacro %}

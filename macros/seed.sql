@@ -13,10 +13,11 @@
 
 {% macro penstock__create_csv_table(model, agate_table) %}
   {%- set types = penstock__seed_types(model, agate_table) -%}
+  {%- set quoted = model['config'].get('quote_columns', none) -%}
   {% set sql %}
     create or replace table {{ this.render() }} (
       {%- for name in agate_table.column_names %}
-      {{ adapter.quote(name) }} {{ types[name] }} {{- ',' if not loop.last }}
+      {{ adapter.quote_seed_column(name, quoted) }} {{ types[name] }} {{- ',' if not loop.last }}
       {%- endfor %}
     )
     {{ file_format_clause() }}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from dbt.tests.adapter.utils import fixture_get_intervals_between
 from dbt.tests.adapter.utils.data_types import test_type_float, test_type_int
 from dbt_suite import group
 
@@ -41,16 +42,31 @@ class Now:
     """Spark's statement and type."""
 
     @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        return {"get_current_timestamp.sql": "select {{ current_timestamp() }} as current_timestamp"}
-
-    @pytest.fixture(scope="class")
     def expected_schema(self) -> dict[str, str]:
-        return {"current_timestamp": "timestamp"}
+        names = ("current_timestamp", "current_timestamp_in_utc_backcompat", "current_timestamp_backcompat")
+        return dict.fromkeys(names, "timestamp")
 
     @pytest.fixture(scope="class")
     def expected_sql(self) -> str:
-        return "select current_timestamp() as current_timestamp"
+        return (
+            "select current_timestamp() as current_timestamp,"
+            " current_timestamp::timestamp as current_timestamp_in_utc_backcompat,"
+            " current_timestamp::timestamp as current_timestamp_backcompat"
+        )
+
+
+class IsoDates:
+    """Spark reads a date as ISO 8601 writes it."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        sql = fixture_get_intervals_between.models__test_get_intervals_between_sql
+        return {
+            "test_get_intervals_between.yml": fixture_get_intervals_between.models__test_get_intervals_between_yml,
+            "test_get_intervals_between.sql": sql.replace("'09/01/2023'", "'2023-09-01'").replace(
+                "'09/12/2023'", "'2023-09-12'"
+            ),
+        }
 
 
 Fillings: dict[str, Any] = {
@@ -58,5 +74,6 @@ Fillings: dict[str, Any] = {
     "BaseTypeFloat": Floats,
     "BaseTypeNumeric": Decimals,
     "BaseCurrentTimestamps": Now,
+    "BaseGetIntervalsBetween": IsoDates,
 }
 globals().update(group("utils", **Fillings))

@@ -174,12 +174,14 @@ def test_seeds_tables_views_incrementals_snapshots_and_tests_are_built_on_delta(
     assert platform.sql(f"select bad_cast from {schema}.shown where item_id = 'a2'") == [(None,)]
     assert sorted(platform.sql(f"select item_id, n from {schema}.counted")) == [("a1", 2), ("a2", 2)]
     assert platform.sql(f"select count(*), count(dbt_valid_to) from {schema}.kept") == [(4, 2)]
+    tables = {row[1] for row in platform.sql(f"show tables in {schema}")}
+    assert tables == {"items", "priced", "shown", "counted", "kept"}
 
     assert project.dbt("docs", "generate").code == 0
     catalog = json.loads((project.target() / "catalog.json").read_text())["nodes"]
     priced = catalog["model.adapter_test.priced"]
     assert (priced["metadata"]["type"], priced["metadata"]["comment"]) == ("table", "What it's for")
-    assert (priced["columns"]["item_id"]["type"], priced["columns"]["item_id"]["comment"]) == ("string", "the key")
+    assert priced["columns"]["item_id"] == {"name": "item_id", "index": 1, "type": "string", "comment": "the key"}
     assert catalog["model.adapter_test.shown"]["metadata"]["type"] == "view"
 
 

@@ -80,7 +80,7 @@ class Catalogue(SparkAdapter):  # type: ignore[misc]
         columns, details = self.described(relation)
         kind_of_stream, facts = self.stream_facts().of(f"{relation.schema}.{relation.identifier}")
         stats = {**SparkColumn.convert_table_stats(details.get("Statistics")), **facts}
-        for index, (name, kind, comment) in enumerate(columns):
+        for index, (name, kind, comment) in enumerate(columns, start=1):
             yield {
                 "table_database": None,
                 "table_schema": relation.schema,
