@@ -5,6 +5,8 @@ Rules
   target/.
 - Every change of state is reported with the engine's token; a replaced engine's reports are refused by the store.
 - Stopping lets the batch under way finish; what does not finish in time is abandoned and comes again, once, later.
+- Streams that read a topic in the same way share its reading (`engine.shared`) when there are several of them and they
+  are not far behind. Each begins as a query of Spark's; one whose batch failed in a shared reading goes on as one.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint import backfill
 from penstock.checkpoint.offsets import committed
+from penstock.checkpoint.standing import standing
+from penstock.compiler import sharing
 from penstock.compiler.spec import StreamSpec
-from penstock.engine import expectations, failures, jobs, messages, publish, runtime, tables, takeover
+from penstock.engine import expectations, failures, jobs, messages, publish, runtime, tables, takeover, topic_files
 from penstock.engine.culprit import Culprits, Failure
 from penstock.engine.listener import ProgressListener
 from penstock.engine.refresh import Refresh
 from penstock.engine.replay import Replay
+from penstock.engine.shared import CHUNK, Member, Pace, Readers
 from penstock.engine.sink import TableWriter
+from penstock.engine.snapshot import Topic
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, MODEL_NOT_INCREMENTAL
 from penstock.paths import ProjectPaths, beside, is_beside, safe_name
@@ -39,6 +45,8 @@ from penstock.store import Desired, Store, StreamState
 log = logging.getLogger(__name__)
 
 FINISH_BATCH = 20.0  # seconds that a batch under way has to finish when its stream is stopped
+_TELL_BATCH = 2.0  # seconds for word of the last batch
+SHARING_CONF = "spark.penstock.shared_reading"  # false: every stream reads by itself
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,11 @@ class Streams:
         self._stopping: set[str] = set()
         self._culprits = Culprits(spark, store, paths, token)
         self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
+        self._readers = Readers(spark)
+        self._alone: dict[str, int] = {}  # stream -> the generation that failed in a shared reading
+        # A stream test decides what is in a batch.
+        wanted = spark.conf.get(SHARING_CONF, "true") == "true"
+        self._shares = wanted and topic_files.home(spark) is None
 
     # -- prepare ------------------------------------------------------------------------------------------------------
     def prepare(self, spec: StreamSpec, *, full_refresh: bool, dry: bool) -> dict[str, Any]:
@@ -133,18 +146,21 @@ class Streams:
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         listeners: list[ProgressListener] = []
 
-        def listen(writer: TableWriter, refresh: Refresh | None) -> None:
+        def listen(writer: TableWriter, own: Refresh | Member | None) -> None:
             def ended(exception: str | None) -> None:
                 self._ended(want.stream, writer, exception)
 
             listener = ProgressListener(self._store, spec, want.generation, self._token, writer, ended)
             listeners.append(listener)
-            if refresh is None:
+            if isinstance(own, Refresh):
+                own.listen(listener.refreshed, listener.idle, listener.ended)
+                return
+            if own is None:
                 session.streams.addListener(listener)
-                began = committed(checkpoint, spec.inputs, written=writer.newest_batch())
-                self._store.record_beginning(want.stream, want.generation, began)
             else:
-                refresh.listen(listener.refreshed, listener.idle, listener.ended)
+                own.listen(listener.shared, listener.idle, listener.ended)
+            began = committed(checkpoint, spec.inputs, written=writer.newest_batch())
+            self._store.record_beginning(want.stream, want.generation, began)
 
         try:
             running = runtime.start(
@@ -154,6 +170,7 @@ class Streams:
                 checkpoint_id=want.checkpoint_id,
                 token=self._token,
                 prepare=listen,
+                sharing=self._sharing(want, spec, session, checkpoint),
             )
         except BaseException:
             if not job.STREAM.is_full:
@@ -168,6 +185,73 @@ class Streams:
             self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint)
         self._check(want.stream, self._live[want.stream])
         self._clear_checkpoints(want, checkpoint)
+
+    # -- sharing ------------------------------------------------------------------------------------------------------
+    def _sharing(
+        self, want: Desired, spec: StreamSpec, session: SparkSession, checkpoint: Path
+    ) -> runtime.Sharing | None:
+        """With whom the stream reads its topic; None when it reads alone."""
+        key = self._reading(want.stream, want.generation, spec)
+        if key is None or not self._siblings(want.stream, key):
+            return None
+        stands = standing(checkpoint)
+        source = sharing.topic_of(spec)
+        if stands is None or stands.topic != source.topic or (source.backfill and not backfill.is_over(checkpoint)):
+            return None
+        security = {name: value if isinstance(value, str) else value.plain() for name, value in source.options}
+        topic = Topic(source.relation, source.topic, None, source.partitions, source.bootstrap, security=security)
+        try:
+            if runtime.behind(session, topic, stands) > CHUNK:
+                return None
+        except PenstockError as problem:
+            log.info("%s: how far it is behind is not known, so it begins alone: %s", want.stream, problem)
+            return None
+        trigger = spec.trigger
+        window = trigger.time_window_ms / 1000 if trigger.buffer_limit > 1 else 0.0
+        pace = Pace(min(trigger.max_batch_rows, CHUNK), trigger.buffer_limit, window)
+        return runtime.Sharing(self._readers, key, topic, pace, stands)
+
+    def _reading(self, stream: str, generation: int, spec: StreamSpec) -> str | None:
+        """What the stream has in common with others that may read with it; None if it reads alone."""
+        if not self._shares or is_beside(stream) or self._alone.get(stream) == generation:
+            return None
+        return sharing.reading(spec)
+
+    def _siblings(self, stream: str, key: str) -> list[str]:
+        """The other streams that run and have the same reading."""
+        with self._lock:
+            live = list(self._live.items())
+        return [n for n, each in live if n != stream and self._reading(n, each.generation, each.spec) == key]
+
+    def lonely(self) -> list[str]:
+        """Streams that run as queries of Spark's and could share their reading by now."""
+        with self._lock:
+            live = list(self._live.items())
+        own = {name: self._reading(name, each.generation, each.spec) for name, each in live} if self._shares else {}
+        keys = [key for key in own.values() if key is not None]
+        return [
+            name
+            for name, each in live
+            if (key := own.get(name)) is not None
+            and keys.count(key) > 1
+            and not isinstance(each.running.query, Member)
+            and each.listener.is_close
+            and standing(each.checkpoint) is not None
+        ]
+
+    def share(self, want: Desired) -> None:
+        """Let a stream that runs alone go on with others, at the place where it stands."""
+        with self._lock:
+            live = self._live.get(want.stream)
+            if live is None or live.generation != want.generation or isinstance(live.running.query, Member):
+                return
+            self._stopping.add(want.stream)
+        self._end(want.stream, live)
+        try:
+            self._start(want, StreamSpec.from_json(want.spec_json))
+        except Exception as problem:
+            log.exception("%s did not go on", want.stream)
+            self._failed(want.stream, failures.of_model(problem, live.spec))
 
     def _clear_checkpoints(self, want: Desired, checkpoint: Path) -> None:
         """Remove those of generations before, whose rows are gone."""
@@ -226,11 +310,17 @@ class Streams:
                 self._report(stream, **end)
                 return
             self._stopping.add(stream)
+        self._end(stream, live)
+        self._alone.pop(stream, None)
+        self._report(stream, run_id=None, **end)
+
+    def _end(self, stream: str, live: _Live) -> None:
         if not live.running.writer.close(FINISH_BATCH):
             log.warning("%s: its batch did not finish in %s s and is abandoned", stream, FINISH_BATCH)
+        elif not isinstance(live.running.query, Refresh | Member):
+            live.running.writer.is_told(_TELL_BATCH)  # Spark tells of a batch a moment after it was written
         live.running.query.stop()
         self._forget(stream, live)
-        self._report(stream, run_id=None, **end)
 
     def abandon(self, stream: str) -> None:
         """End a stream as a crash would: its batch is not waited for, and nothing is reported."""
@@ -322,6 +412,8 @@ class Streams:
         writer.close(0)  # Spark goes on holding it, and with it a producer
         if self._new_schema(stream, live, exception) or self._history_read(stream, live, exception):
             return
+        if isinstance(live.running.query, Member) and live.running.query.is_own_fault:
+            self._alone[stream] = live.generation
         problem = failures.of_stream(writer.error or exception or "the query ended without an error", live.spec)
         if problem.kind is LEASE_LOST:
             log.error("%s", problem)
@@ -383,7 +475,7 @@ def _failure(problem: PenstockError) -> dict[str, Any]:
 
 
 def _silence(live: _Live) -> None:
-    if not isinstance(live.running.query, Refresh):  # that tells its listener itself, not by way of Spark
+    if not isinstance(live.running.query, Refresh | Member):  # these tell their listener themselves, not through Spark
         live.session.streams.removeListener(live.listener)
 
 
