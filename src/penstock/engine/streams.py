@@ -180,6 +180,8 @@ class Streams:
         query = running.query
         self._report(want.stream, state=StreamState.RUNNING, run_id=str(query.runId), retry_at=None)
         log.info("%s runs, generation %s, checkpoint %s", want.stream, want.generation, want.checkpoint_id)
+        if isinstance(query, Member):
+            log.info("%s reads topic '%s' with others", want.stream, query.stands.topic)
         # From here on its end is noticed; should it have ended before, nobody was told.
         with self._lock:
             self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint)
