@@ -269,10 +269,10 @@ def test_a_text_is_decoded_once_and_a_failure_is_each_ones_own(monkeypatch: pyte
     monkeypatch.setattr("penstock.engine.given._computed", compute)
     batch = Given(MagicMock(), [message(0, 1)])
     with pytest.raises(RuntimeError, match="cancelled"):
-        batch.judged(MagicMock(), "shop.clicks", "select 1", MagicMock())
-    one = batch.judged(MagicMock(), "shop.clicks", "select 1", MagicMock())
-    assert batch.judged(MagicMock(), "shop.clicks", "select 1", MagicMock()) is one
-    batch.judged(MagicMock(), "shop.clicks", "select 2", MagicMock())
+        batch.once(MagicMock(), "shop.clicks", "select 1", MagicMock())
+    one = batch.once(MagicMock(), "shop.clicks", "select 1", MagicMock())
+    assert batch.once(MagicMock(), "shop.clicks", "select 1", MagicMock()) is one
+    batch.once(MagicMock(), "shop.clicks", "select 2", MagicMock())
     assert len(computed) == 3
 
 

@@ -3,9 +3,11 @@
 Rules
 - A compiled job does not know: it is given a session whose `format("kafka")` has these messages, all of them and in
   their order, in the place of those that Spark would read.
-- What jobs decode with the same text is decoded once, and counted once (`runtime.counted`): judged records stay in the
-  JVM, as a relation that plans of any session can hold. Jobs that take other columns decode by themselves.
-- The first job that asks does the work. When that fails, each of the others tries for itself and fails by itself.
+- What jobs decode with the same text is decoded once, and counted once (`runtime.counted`, `runtime.rows`): records
+  and rows stay in the JVM, as relations that plans of any session can hold. Jobs that take other columns decode by
+  themselves, from the same messages.
+- The first job that asks does the work; the views on the way to it are made for that one alone. When it fails, each of
+  the others tries for itself and fails by itself.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ SINGLE = "spark.sql.leafNodeDefaultParallelism"  # few rows are worth one task
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Records that were decoded and judged."""
+class Computed:
+    """Rows of a query, in memory, and what was counted on the way."""
 
     relation: Any  # a plan of the JVM's
     counts: Mapping[str, int]
@@ -40,7 +42,7 @@ class Given:
         self._messages = messages
         self._lock = threading.Lock()
         self._records: Any = None
-        self._judged: dict[tuple[str, str], Judged] = {}  # source and text
+        self._computed: dict[tuple[str, str], Computed] = {}  # source and text
         self._turns: dict[tuple[str, str], threading.Lock] = {}
 
     @property
@@ -55,15 +57,15 @@ class Given:
                 self._records = frame._jdf.queryExecution().analyzed()
         return _frame(session, self._records)
 
-    def judged(self, session: SparkSession, source: str, sql: str, judge: Callable[[], DataFrame]) -> Judged:
-        """What `judge` makes of the records, computed by the first who asks for that text."""
+    def once(self, session: SparkSession, source: str, sql: str, query: Callable[[], DataFrame]) -> Computed:
+        """What the query makes of the messages, computed by the first who asks for that text."""
         key = (source, sql)
         with self._lock:
             turn = self._turns.setdefault(key, threading.Lock())
         with turn:
-            if key not in self._judged:
-                self._judged[key] = _computed(session, source, judge())
-            return self._judged[key]
+            if key not in self._computed:
+                self._computed[key] = _computed(session, source, query())
+            return self._computed[key]
 
 
 class GivenSession:
@@ -72,6 +74,7 @@ class GivenSession:
     def __init__(self, session: SparkSession, given: Given) -> None:
         self._session = session
         self._given = given
+        self._later: dict[str, Callable[[], DataFrame]] = {}  # views that were not needed yet
         self.counts: dict[str, Mapping[str, int]] = {}  # source -> what was counted of its records
 
     def __getattr__(self, name: str) -> Any:
@@ -79,13 +82,40 @@ class GivenSession:
 
     @property
     def readStream(self) -> _Reader:  # noqa: N802 -- Spark's names
-        return _Reader(self._session, self._given)
+        return _Reader(self)
 
-    def counted(self, source: str, sql: str, judge: Callable[[], DataFrame]) -> DataFrame:
-        """The judged records of a source, and their counts."""
-        found = self._given.judged(self._session, source, sql, judge)
+    def records(self) -> DataFrame:
+        return self._view(lambda: self._given.records(self._session))
+
+    def counted(self, source: str, sql: str, query: Callable[[], DataFrame]) -> DataFrame:
+        """The judged records of a source; their counts are kept."""
+        found = self._given.once(self._session, source, sql, lambda: self._with_views(query))
         self.counts[source] = found.counts
+        return self._view(lambda: _frame(self._session, found.relation))
+
+    def rows(self, source: str, sql: str, query: Callable[[], DataFrame]) -> DataFrame:
+        """The rows of a source."""
+        found = self._given.once(self._session, source, sql, lambda: self._with_views(query))
         return _frame(self._session, found.relation)
+
+    def _view(self, make: Callable[[], DataFrame]) -> DataFrame:
+        return cast("DataFrame", _View(self._later, make))
+
+    def _with_views(self, query: Callable[[], DataFrame]) -> DataFrame:
+        for name in list(self._later):
+            self._later.pop(name)().createOrReplaceTempView(name)
+        return query()
+
+
+class _View:
+    """Rows that a job makes a view of, which is made when somebody reads it."""
+
+    def __init__(self, later: dict[str, Callable[[], DataFrame]], make: Callable[[], DataFrame]) -> None:
+        self._later = later
+        self._make = make
+
+    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802 -- Spark's names
+        self._later[name] = self._make
 
 
 def session(session: SparkSession, given: Given) -> SparkSession:
@@ -100,23 +130,19 @@ def counts(session: SparkSession) -> dict[str, Mapping[str, int]]:
 class _Reader:
     """`spark.readStream`."""
 
-    def __init__(self, session: SparkSession, given: Given) -> None:
+    def __init__(self, session: GivenSession) -> None:
         self._session = session
-        self._given = given
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session.readStream, name)
-
-    def format(self, name: str) -> Any:
-        return _Records(self._session, self._given) if name == "kafka" else self._session.readStream.format(name)
+    def format(self, name: str) -> _Records:
+        assert name == "kafka", "a stream that shares its reading reads one topic and nothing else"
+        return _Records(self._session)
 
 
 class _Records:
     """Spark's Kafka source. What is asked of the broker was decided before."""
 
-    def __init__(self, session: SparkSession, given: Given) -> None:
+    def __init__(self, session: GivenSession) -> None:
         self._session = session
-        self._given = given
 
     def option(self, _name: str, _value: Any) -> _Records:
         return self
@@ -125,7 +151,7 @@ class _Records:
         return self
 
     def load(self) -> DataFrame:
-        return self._given.records(self._session)
+        return self._session.records()
 
 
 def arrow_of(messages: Sequence[Message]) -> pa.Table:
@@ -153,11 +179,10 @@ def _frame(session: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
-def _computed(session: SparkSession, source: str, judged: DataFrame) -> Judged:
-    """The rows of a query as they are now, in memory, and what was counted on the way."""
+def _computed(session: SparkSession, source: str, query: DataFrame) -> Computed:
     jvm = session._jvm
     assert jvm is not None
-    execution = judged._jdf.queryExecution()
+    execution = query._jdf.queryExecution()
     plan = execution.executedPlan()
     rows = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(plan.executeCollect())
     relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
@@ -168,4 +193,4 @@ def _computed(session: SparkSession, source: str, judged: DataFrame) -> Judged:
     if found.isDefined():
         row = found.get()
         counts = {str(name): int(row.getLong(at)) for at, name in enumerate(row.schema().fieldNames())}
-    return Judged(relation, counts)
+    return Computed(relation, counts)

@@ -201,6 +201,12 @@ def _broker(spark: SparkSession, topic: Topic) -> Broker:
 
 def rows(spark: SparkSession, source: str, sql: str) -> DataFrame:
     """The rows of a source. What Spark has against it is told as a fault of the source, not of the model."""
+    if isinstance(spark, GivenSession):
+        return spark.rows(source, sql, lambda: _of_source(spark, source, sql))
+    return _of_source(spark, source, sql)
+
+
+def _of_source(spark: SparkSession, source: str, sql: str) -> DataFrame:
     try:
         return spark.sql(sql)
     except AnalysisException as problem:
@@ -212,7 +218,7 @@ def counted(spark: SparkSession, source: str, sql: str) -> DataFrame:
 
     def judged() -> DataFrame:
         counts = [F.expr(f"{count} as {name}") for name, count in COUNTS.items()]
-        return rows(spark, source, sql).observe(source, *counts)
+        return _of_source(spark, source, sql).observe(source, *counts)
 
     return spark.counted(source, sql, judged) if isinstance(spark, GivenSession) else judged()
 
