@@ -27,7 +27,8 @@ from penstock.compiler.spec import (
     Trigger,
 )
 from penstock.engine.given import Given, arrow_of
-from penstock.engine.shared import Member, Pace, Read, Reader, Readers, behind, cut, front, reached
+from penstock.engine.shared import Member, Pace, Read, Reader, Readers, behind, cut, front
+from penstock.errors.catalogue import OFFSETS_LOST
 from penstock.kafka.security import Reference
 from penstock.kafka.slices import Message
 
@@ -219,10 +220,6 @@ def test_a_new_partition_is_behind_from_its_beginning() -> None:
     assert behind([old], {0: 9, 1: 0}, most=9) == []
 
 
-def test_where_one_stands_after_some_messages() -> None:
-    assert reached({0: 5, 1: 7}, [message(0, 5), message(0, 8)]) == {0: 9, 1: 7}
-
-
 @pytest.mark.parametrize(
     ("pace", "waiting", "since", "due"),
     [
@@ -288,6 +285,8 @@ class Topic:
         self.problem: BaseException | None = None
         self.closed = threading.Event()
         self.fetched = 0
+        self.oldest = 0
+        self.marks = 0  # the topic has marks of transactions up to here
 
     def send(self, count: int) -> None:
         with self._told:
@@ -302,15 +301,18 @@ class Topic:
     def partitions(self) -> frozenset[int]:
         return self.numbers
 
-    def more(self, at: Mapping[int, int], most: int, timeout: float) -> list[Message]:
+    def more(self, at: Mapping[int, int], most: int, timeout: float) -> tuple[list[Message], dict[int, int]]:
         with self._told:
             self._told.wait_for(lambda: self.problem or len(self._messages) > at[0], timeout)
             if self.problem is not None:
                 raise self.problem
-            return self._read("more", self._messages[at[0] : at[0] + most])
+            found = self._read("more", self._messages[at[0] : at[0] + most])
+            return found, {0: max(at[0] + len(found), self.marks)}
 
     def between(self, begin: Mapping[int, int], end: Mapping[int, int]) -> list[Message]:
         with self._told:
+            if begin[0] < self.oldest:
+                raise OFFSETS_LOST.error("topic 'clicks': gone.")
             return self._read("between", self._messages[begin[0] : end[0]])
 
     def _read(self, how: str, found: list[Message]) -> list[Message]:
@@ -490,6 +492,29 @@ def test_a_reading_that_fails_ends_all_members_and_is_nobodys_own_fault(world: W
     world.topic.send(1)
     again.at(1)
     assert world.tails == 2
+
+
+def test_a_member_that_lacks_what_the_topic_has_lost_ends_alone(world: World) -> None:
+    world.topic.send(10)
+    world.topic.oldest = 5
+    good, late = world.member("good", at=10), world.member("late", at=2)
+    world.join(good)
+    world.join(late)
+    assert late.ended() == [str(late.query.exception())]
+    assert "gone" in str(late.query.exception())
+    world.topic.send(1)
+    good.at(11)
+
+
+def test_marks_of_transactions_are_passed_without_messages(world: World) -> None:
+    one = world.member("one", at=0)
+    world.topic.send(3)
+    world.join(one)
+    one.at(3)
+    world.topic.marks = 4
+    one.at(4)
+    assert sum(one.table.batches.values()) == 3
+    assert one.batches[-1].messages == 0
 
 
 def test_a_writer_that_rests_holds_nobody_up(world: World) -> None:

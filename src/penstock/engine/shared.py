@@ -8,7 +8,8 @@ Rules
 - In a round every member comes to the front, the furthest that any of them has read; those that stand there get what is
   new. So whoever joins reads what it lacks by itself, once, and from then on with the others.
 - What a batch of a crash or a stop left planned is done first, as it was planned.
-- A member's error ends that member alone. A reading that fails ends all of them.
+- A member's error ends that member alone, and so does what it lacks and the topic has lost. A reading that fails in
+  another way ends all of them.
 - A member that takes long holds nobody up for longer than `PATIENCE`: the round goes on without it, and it catches up.
 - After a round the loop rests for half as long as it worked, at most a second: under load batches become larger, not
   more.
@@ -31,6 +32,8 @@ from penstock.checkpoint.standing import Position, Standing, finish, plan
 from penstock.engine import given
 from penstock.engine.given import Given
 from penstock.engine.sink import TableWriter
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import OFFSETS_LOST
 from penstock.kafka.slices import Message
 from penstock.kafka.tail import Tail
 
@@ -42,6 +45,7 @@ _END = 10.0  # seconds that a cancelled batch has to end
 _LOOK = 0.2  # seconds that one look for messages takes, at most
 _LONGEST_REST = 1.0
 _IDLE_AFTER = 5.0  # seconds without a batch
+_MARKS_AFTER = 1.0  # seconds after which marks of transactions, which are no messages, are passed
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,9 @@ class Pace:
 
     def is_due(self, waiting: int, since: float) -> bool:
         """Whether as many messages make a batch, so long after the last one."""
-        return waiting > 0 and (waiting >= min(self.buffer, self.most) or since >= self.window)
+        if waiting == 0:
+            return False
+        return waiting >= min(self.buffer, self.most) or since >= self.window
 
 
 @dataclass(frozen=True)
@@ -241,14 +247,6 @@ def _differ(position: Position, end: Position) -> bool:
     return any(at != position.get(number, 0) for number, at in end.items())
 
 
-def reached(begin: Position, messages: Iterable[Message]) -> dict[int, int]:
-    """Up to where somebody has read who read these messages, from there on."""
-    found = dict(begin)
-    for each in messages:
-        found[each.partition] = max(found.get(each.partition, 0), each.offset + 1)
-    return found
-
-
 # -- the loop ---------------------------------------------------------------------------------------------------------
 class Reader:
     """Reads one topic for its members; ends when the last of them has left."""
@@ -264,6 +262,7 @@ class Reader:
         self._over = False
         self._waiting: list[Message] = []  # at the front, for a batch that is not due yet
         self._waiting_from: Position = {}
+        self._waiting_until: Position = {}
         self._last = time.monotonic()  # batch at the front
         self._thread = threading.Thread(target=self._run, name=f"reader {name}", daemon=True)
 
@@ -318,34 +317,42 @@ class Reader:
         began = time.monotonic()
         at = front((each.stands.position for each in members), self._tail.partitions())
         for group in behind(free, at, self._pace.most):
-            self._give(pool, group.members, self._tail.between(group.begin, group.end), group.end)
+            try:
+                missing = self._tail.between(group.begin, group.end)
+            except PenstockError as problem:
+                if problem.kind is not OFFSETS_LOST:
+                    raise
+                for each in group.members:
+                    each.fail(problem, own=True)
+                continue
+            self._give(pool, group.members, missing, group.end)
         there = [each for each in free if each.is_free and each.isActive and not behind([each], at, self._pace.most)]
         if not there:
             return
         worked = time.monotonic() - began
-        messages = self._collected(at)
-        if messages:
+        if self._is_due(at):
             began = time.monotonic()
-            self._last = began
-            self._give(pool, there, messages, reached(at, messages))
+            messages, until = sorted(self._waiting, key=lambda each: (each.partition, each.offset)), self._waiting_until
+            self._waiting, self._waiting_from, self._last = [], {}, began
+            self._give(pool, there, messages, until)
             worked += time.monotonic() - began
             self._rest(min(worked / 2, _LONGEST_REST))
-        elif not self._waiting:
+        elif not self._waiting and self._waiting_until == at:
             for each in there:
                 each.rest()
 
-    def _collected(self, at: Position) -> list[Message]:
-        """The messages of a batch from there on, when one is due."""
-        if dict(self._waiting_from) != dict(at):
-            self._waiting, self._waiting_from = [], dict(at)
+    def _is_due(self, at: Position) -> bool:
+        """Look for messages from there on; whether those that wait make a batch."""
+        if self._waiting_from != at:
+            self._waiting, self._waiting_from, self._waiting_until = [], dict(at), dict(at)
         room = self._pace.most - len(self._waiting)
         if room > 0:
-            self._waiting += self._tail.more(reached(at, self._waiting), room, _LOOK)
+            found, self._waiting_until = self._tail.more(self._waiting_until, room, _LOOK)
+            self._waiting += found
         since = time.monotonic() - self._last
-        if not self._pace.is_due(len(self._waiting), since):
-            return []
-        found, self._waiting, self._waiting_from = self._waiting, [], {}
-        return sorted(found, key=lambda each: (each.partition, each.offset))
+        if not self._waiting and self._waiting_until != at:
+            return since >= max(self._pace.window, _MARKS_AFTER)
+        return self._pace.is_due(len(self._waiting), since)
 
     def _give(
         self, pool: ThreadPoolExecutor, members: Sequence[Member], messages: Sequence[Message], until: Position

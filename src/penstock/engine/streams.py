@@ -15,6 +15,7 @@ import logging
 import shutil
 import threading
 import time
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ class _Live:
     session: SparkSession
     listener: ProgressListener
     checkpoint: Path
+    reading: str | None  # what it has in common with streams that may read with it
 
 
 class Streams:
@@ -67,13 +69,13 @@ class Streams:
         self._store = store
         self._paths = paths
         self._token = token
-        self._lock = threading.RLock()  # of the two below; never held while Spark works
+        self._lock = threading.RLock()  # of the three below; never held while Spark works
         self._live: dict[str, _Live] = {}
         self._stopping: set[str] = set()
+        self._alone: dict[str, int] = {}  # stream -> the generation that failed in a shared reading
         self._culprits = Culprits(spark, store, paths, token)
         self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
         self._readers = Readers(spark)
-        self._alone: dict[str, int] = {}  # stream -> the generation that failed in a shared reading
         # A stream test decides what is in a batch.
         wanted = spark.conf.get(SHARING_CONF, "true") == "true"
         self._shares = wanted and topic_files.home(spark) is None
@@ -144,6 +146,7 @@ class Streams:
         runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        reading = self._reading(want.stream, want.generation, spec)
         listeners: list[ProgressListener] = []
 
         def listen(writer: TableWriter, own: Refresh | Member | None) -> None:
@@ -170,7 +173,7 @@ class Streams:
                 checkpoint_id=want.checkpoint_id,
                 token=self._token,
                 prepare=listen,
-                sharing=self._sharing(want, spec, session, checkpoint),
+                sharing=self._sharing(want.stream, spec, reading, session, checkpoint),
             )
         except BaseException:
             if not job.STREAM.is_full:
@@ -184,17 +187,18 @@ class Streams:
             log.info("%s reads topic '%s' with others", want.stream, query.stands.topic)
         # From here on its end is noticed; should it have ended before, nobody was told.
         with self._lock:
-            self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint)
+            self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint, reading)
         self._check(want.stream, self._live[want.stream])
         self._clear_checkpoints(want, checkpoint)
 
     # -- sharing ------------------------------------------------------------------------------------------------------
     def _sharing(
-        self, want: Desired, spec: StreamSpec, session: SparkSession, checkpoint: Path
+        self, stream: str, spec: StreamSpec, key: str | None, session: SparkSession, checkpoint: Path
     ) -> runtime.Sharing | None:
         """With whom the stream reads its topic; None when it reads alone."""
-        key = self._reading(want.stream, want.generation, spec)
-        if key is None or not self._siblings(want.stream, key):
+        with self._lock:
+            others = [name for name, each in self._live.items() if name != stream and each.reading == key]
+        if key is None or not others:
             return None
         stands = standing(checkpoint)
         source = sharing.topic_of(spec)
@@ -206,7 +210,7 @@ class Streams:
             if runtime.behind(session, topic, stands) > CHUNK:
                 return None
         except PenstockError as problem:
-            log.info("%s: how far it is behind is not known, so it begins alone: %s", want.stream, problem)
+            log.info("%s: how far it is behind is not known, so it begins alone: %s", stream, problem)
             return None
         trigger = spec.trigger
         window = trigger.time_window_ms / 1000 if trigger.buffer_limit > 1 else 0.0
@@ -215,27 +219,20 @@ class Streams:
 
     def _reading(self, stream: str, generation: int, spec: StreamSpec) -> str | None:
         """What the stream has in common with others that may read with it; None if it reads alone."""
-        if not self._shares or is_beside(stream) or self._alone.get(stream) == generation:
-            return None
-        return sharing.reading(spec)
-
-    def _siblings(self, stream: str, key: str) -> list[str]:
-        """The other streams that run and have the same reading."""
         with self._lock:
-            live = list(self._live.items())
-        return [n for n, each in live if n != stream and self._reading(n, each.generation, each.spec) == key]
+            failed = self._alone.get(stream) == generation
+        return None if failed or not self._shares or is_beside(stream) else sharing.reading(spec)
 
     def lonely(self) -> list[str]:
         """Streams that run as queries of Spark's and could share their reading by now."""
         with self._lock:
             live = list(self._live.items())
-        own = {name: self._reading(name, each.generation, each.spec) for name, each in live} if self._shares else {}
-        keys = [key for key in own.values() if key is not None]
+        readings = Counter(each.reading for _, each in live)
         return [
             name
             for name, each in live
-            if (key := own.get(name)) is not None
-            and keys.count(key) > 1
+            if each.reading is not None
+            and readings[each.reading] > 1
             and not isinstance(each.running.query, Member)
             and each.listener.is_close
             and standing(each.checkpoint) is not None
@@ -277,7 +274,8 @@ class Streams:
                 return  # it reads them when it starts
             spec = StreamSpec.from_json(want.spec_json)
             live.running.writer.small_batch_rows = spec.small_batch_rows
-            self._live[want.stream] = replace(live, spec=spec)
+            reading = self._reading(want.stream, want.generation, spec)
+            self._live[want.stream] = replace(live, spec=spec, reading=reading)
 
     def check(self) -> None:
         """Notice every query that ended without its end having been recorded."""
@@ -299,21 +297,25 @@ class Streams:
     def fail(self, stream: str, problem: PenstockError) -> None:
         """End a stream that somebody found to be beyond help; it counts as a failure, and comes back as after one."""
         with self._lock:
-            if stream not in self._live:
+            live = self._live.get(stream)
+            if live is None:
                 return  # it ended in another way since
         log.error("%s is ended: %s", stream, problem)
         self._stop(stream, **_failure(problem))
+        if isinstance(live.running.query, Member):
+            with self._lock:
+                self._alone[stream] = live.generation
 
     def _stop(self, stream: str, **end: Any) -> None:
         end |= {"rows_in_per_s": 0.0, "rows_out_per_s": 0.0}
         with self._lock:
+            self._alone.pop(stream, None)
             live = self._live.get(stream)
             if live is None:
                 self._report(stream, **end)
                 return
             self._stopping.add(stream)
         self._end(stream, live)
-        self._alone.pop(stream, None)
         self._report(stream, run_id=None, **end)
 
     def _end(self, stream: str, live: _Live) -> None:
@@ -415,7 +417,8 @@ class Streams:
         if self._new_schema(stream, live, exception) or self._history_read(stream, live, exception):
             return
         if isinstance(live.running.query, Member) and live.running.query.is_own_fault:
-            self._alone[stream] = live.generation
+            with self._lock:
+                self._alone[stream] = live.generation
         problem = failures.of_stream(writer.error or exception or "the query ended without an error", live.spec)
         if problem.kind is LEASE_LOST:
             log.error("%s", problem)

@@ -5,13 +5,15 @@ Rules
   costs neither a connection nor a question.
 - Messages of a partition keep their order, and none between two offsets is left out: where the broker has lost some, or
   the topic was made anew, OFFSETS_LOST ends it.
-- Open transactions are read as well, as Spark reads them unless it is told otherwise.
+- Open transactions are read as well, as Spark reads them unless it is told otherwise. The marks that they leave in a
+  partition are no messages, but one stands behind them when they were passed.
 - Partitions that a topic gets are found within seconds. A broker that does not answer is waited for, and after a
   minute it is called unreachable.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Mapping
@@ -19,9 +21,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.errors.catalogue import BROKER_UNREACHABLE, OFFSETS_LOST, TOPIC_MISSING
+from penstock.errors.catalogue import AUTH_REFUSED, BROKER_UNREACHABLE, OFFSETS_LOST, TOPIC_MISSING
 from penstock.kafka.admin import Options, client_config
 from penstock.kafka.slices import Message
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 60.0  # seconds that a broker may be silent
 _LOOK_EVERY = 10.0  # seconds between two looks at the partitions
@@ -29,6 +33,7 @@ _ANSWER = 3.0
 _LINGER = 0.01  # seconds in which what comes right after a message comes with it
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _LOST = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+_REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION)
 
 Position = Mapping[int, int]
 
@@ -80,28 +85,27 @@ class Tail:
         self._partitions = frozenset(found.partitions) & (frozenset(self._chosen) or frozenset(found.partitions))
         return self._partitions
 
-    def ends(self) -> dict[int, int]:
-        """Per partition, the offset that the next message will get."""
-        try:
-            return {
-                number: int(self._client.get_watermark_offsets(TopicPartition(self._topic, number), timeout=_ANSWER)[1])
-                for number in sorted(self.partitions())
-            }
-        except KafkaException as problem:
-            raise BROKER_UNREACHABLE.error(f"No Kafka broker answers at {self._bootstrap}.") from problem
-
-    def more(self, at: Position, most: int, timeout: float) -> list[Message]:
-        """What there is from these offsets on, as soon as there is something."""
+    def more(self, at: Position, most: int, timeout: float) -> tuple[list[Message], dict[int, int]]:
+        """What there is from these offsets on, as soon as there is something; and where one stands behind it."""
         self._go(at)
         first = self._client.poll(timeout)
-        if first is None:
-            return []
-        return self._taken([first, *self._client.consume(max(most - 1, 1), timeout=_LINGER)])
+        found = []
+        if first is not None:
+            found = self._taken([first, *self._client.consume(max(most - 1, 1), timeout=_LINGER)])
+        return found, dict(self._at)
 
     def between(self, begin: Position, end: Position) -> list[Message]:
         """All messages between these offsets; offsets may have gaps."""
         left = {number: until for number, until in end.items() if until > begin.get(number, 0)}
-        self._go({number: begin.get(number, 0) for number in left})
+        if not left:
+            return []
+        try:
+            self._go({number: begin.get(number, 0) for number in left})
+            return sorted(self._until(left), key=lambda each: (each.partition, each.offset))
+        finally:
+            self._at = {}  # what was read beyond the end is read again, by whoever goes on from there
+
+    def _until(self, left: dict[int, int]) -> list[Message]:
         found: list[Message] = []
         heard = time.monotonic()
         while left:
@@ -111,19 +115,14 @@ class Tail:
                     raise BROKER_UNREACHABLE.error(f"No Kafka broker answers at {self._bootstrap}.")
                 continue
             heard = time.monotonic()
+            found += [each for each in self._taken([message]) if each.offset < left.get(each.partition, 0)]
             number = int(message.partition())
-            if (error := message.error()) is not None and error.code() == KafkaError._PARTITION_EOF:
-                if number in left and int(message.offset()) < left[number]:
-                    raise self._lost(f"partition {number} ends at {message.offset()}, not at {left[number]}")
+            is_end = message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF
+            if self._at.get(number, 0) >= left.get(number, 0):
                 left.pop(number, None)
-                continue
-            for each in self._taken([message]):
-                if each.offset < left.get(number, 0):
-                    found.append(each)
-                if each.offset + 1 >= left.get(number, 0):
-                    left.pop(number, None)
-        self._at = {}  # what was read beyond the end is read again, by whoever goes on from there
-        return sorted(found, key=lambda each: (each.partition, each.offset))
+            elif is_end:
+                raise self._lost(f"partition {number} ends at {message.offset()}, not at {left[number]}")
+        return found
 
     def _go(self, at: Position) -> None:
         if dict(at) == self._at:
@@ -135,6 +134,10 @@ class Tail:
         found = []
         for each in messages:
             error = each.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                number = int(each.partition())
+                self._at[number] = max(self._at.get(number, 0), int(each.offset()))
+                continue
             if error is not None:
                 self._judge(error)
                 continue
@@ -155,6 +158,13 @@ class Tail:
             raise self._lost(error.str())
         if error.code() in _GONE:
             raise TOPIC_MISSING.error(f"The broker at {self._bootstrap} has no topic '{self._topic}'.")
+        if error.code() in _REFUSED:
+            raise AUTH_REFUSED.error(
+                f"The broker at {self._bootstrap} lets nobody read topic '{self._topic}' like this."
+            )
+        if error.fatal():
+            raise BROKER_UNREACHABLE.error(f"Topic '{self._topic}' at {self._bootstrap}: {error.str()}.")
+        log.info("topic '%s': %s", self._topic, error.str())
 
     def _lost(self, why: str) -> Exception:
         return OFFSETS_LOST.error(f"topic '{self._topic}': messages that were not read yet are gone ({why}).")
