@@ -155,6 +155,11 @@ class Member:
         """Its batch is about to run."""
         self._free.clear()
 
+    def settle(self) -> None:
+        """Wait for a batch under way: it must not write into a checkpoint that somebody else goes on with."""
+        if not self._free.wait(_END):
+            log.warning("%s: its batch did not finish in %s s", self.name, _END)
+
     def run(self, batch: Given, until: Position) -> None:
         """Plan, write and finish the next batch; what goes wrong is this member's end."""
         try:
@@ -298,6 +303,7 @@ class Reader:
             self._over = True
             left = list(self._members)
         for member in left:
+            member.settle()
             member.fail(problem or RuntimeError("the reader ended"), own=False)
         pool.shutdown(wait=False)
         self._tail.close()

@@ -204,6 +204,8 @@ class Streams:
         source = sharing.topic_of(spec)
         if stands is None or stands.topic != source.topic or (source.backfill and not backfill.is_over(checkpoint)):
             return None
+        if source.partitions and set(stands.position) != set(source.partitions):
+            return None
         security = {name: value if isinstance(value, str) else value.plain() for name, value in source.options}
         topic = Topic(source.relation, source.topic, None, source.partitions, source.bootstrap, security=security)
         try:
