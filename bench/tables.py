@@ -4,6 +4,7 @@ Rules
 - All tables read one topic and take a share of its rows each, so the rows that are written do not grow with the tables.
 - The lag of a row is the time from its message's timestamp to its commit in the table, as in `bench.latency`.
 - CPU is what engine and JVM took of one core while rows counted; memory is what both held at the end.
+- "each alone" is Penstock without shared reading (decision 13), in an engine of its own, for a few numbers of tables.
 - The rival runs the same queries, hand-written, in one application: as few as it can keep up with.
 """
 
@@ -21,10 +22,12 @@ from bench.feed import Steady
 from bench.report import note, percentile, table
 from bench.site import Handwritten, Penstock, Site, site, until
 from penstock.engine.process import read_endpoint
+from penstock.engine.streams import SHARING_CONF
 
 RATE = 100
 NUMBERS, QUICK = (1, 10, 50, 100), (1, 10)
 RIVALS, QUICK_RIVALS = (1, 5, 10), (1,)
+_ALONE = "Penstock, each alone"
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,12 @@ def run(*, quick: bool, rounds: int | None, rows: int | None) -> None:
     rate, numbers, rivals = rows or RATE, QUICK if quick else NUMBERS, QUICK_RIVALS if quick else RIVALS
     warm, counted = (10.0, 15.0) if quick else (20.0, 40.0)
     found: list[Load] = []
-    with ExitStack() as stack:
-        place = stack.enter_context(site())
-        for number in numbers:
-            found.append(_ours(place, number, rate, warm, counted))
-            note(" | ".join(found[-1].line()))
+    for name, conf, some in (("Penstock", {}, numbers), (_ALONE, {SHARING_CONF: "false"}, rivals)):
+        with ExitStack() as stack:
+            place = stack.enter_context(site(spark_conf=conf))
+            for number in some:
+                found.append(_ours(name, place, number, rate, warm, counted))
+                note(" | ".join(found[-1].line()))
     with ExitStack() as stack:
         place = stack.enter_context(site(engine=False))
         rival = Handwritten(place)
@@ -67,7 +71,7 @@ def run(*, quick: bool, rounds: int | None, rows: int | None) -> None:
     )
 
 
-def _ours(place: Site, number: int, rate: int, warm: float, counted: float) -> Load:
+def _ours(name: str, place: Site, number: int, rate: int, warm: float, counted: float) -> Load:
     topic = place.topic("many")
     tables = [Penstock(place, f"t{number}_{each}") for each in range(number)]
     for at, each in enumerate(tables):
@@ -75,7 +79,7 @@ def _ours(place: Site, number: int, rate: int, warm: float, counted: float) -> L
     endpoint = read_endpoint(place.paths)
     assert endpoint is not None
     try:
-        return _measured("Penstock", [each.table for each in tables], endpoint.pid, place, topic, rate, warm, counted)
+        return _measured(name, [each.table for each in tables], endpoint.pid, place, topic, rate, warm, counted)
     finally:
         for each in tables:
             each.drop()

@@ -105,6 +105,70 @@ def test_no_row_is_lost_and_none_comes_twice_across_kills_of_the_engine(
     assert all(platform.store.actual(stream).restarts >= len(KILLS) for stream in name.values())
 
 
+@pytest.mark.timeout(600)
+def test_streams_that_share_a_reading_lose_and_double_nothing_across_kills_of_the_engine(
+    platform: Any, topic: Any, produce: Any, make_spec: Any
+) -> None:
+    # Given: streams of several kinds on one topic, which they read together; each takes rows of its own.
+    seed = int(os.environ.get("PENSTOCK_FAULT_SEED", "21"))
+    chance = random.Random(seed)
+    clicks = topic(2, name="shared-faults")
+    shares = [make_spec(f"share{n}", clicks, f"select part, pos, k, v from input where v % 3 = {n}") for n in range(3)]
+    latest = make_spec("latest", clicks, "select part, pos, k, v from input", keys=("part",))
+    specs = [*shares, latest]
+    for spec in specs:
+        platform.deploy(spec)
+
+    def together() -> bool:
+        """Whether the engine that runs now reads for all of them at once."""
+        text = (platform.paths.logs / "engine.log").read_text(encoding="utf-8", errors="replace")
+        of_this = text.rpartition(f"fencing token {platform.endpoint().engine_token}")[2]
+        return all(f"{each.name} reads topic '{clicks}' with others" in of_this for each in specs)
+
+    # When: rows flow, and the engine is killed while they are read for all.
+    done = threading.Event()
+    sent: list[tuple[str, int]] = []
+    flow = threading.Thread(target=_flow, args=(produce, clicks, chance.randrange(1 << 30), done, sent))
+    flow.start()
+    try:
+        for what in ("driver", "session"):
+            engine = platform.endpoint()
+            platform.until(together, "a shared reading", 180)
+            for spec in specs:
+                _await_batch(platform, spec.name)
+            time.sleep(chance.uniform(0.0, 1.0))  # not a wait for anything: the moment of the kill is the input here
+            _kill(engine.pid, what)
+            platform.until(lambda pid=engine.pid, at=engine.started_at: not processes.alive(pid, at), "its end")
+        platform.endpoint()
+        platform.until(together, "a shared reading", 180)
+    finally:
+        done.set()
+        flow.join()
+
+    # Then: every table says what a batch computation over the topic says.
+    def settled() -> bool:
+        counts = ", ".join(f"(select count(*) from {each.name})" for each in shares)
+        return sum(platform.sql(f"select {counts}")[0]) == len(sent)
+
+    def seen() -> Any:
+        return [platform.store.actual(each.name) for each in specs]
+
+    platform.until(settled, f"{len(sent)} rows (seed {seed})", 180, seen)
+    found = []
+    for number, spec in enumerate(shares):
+        rows = platform.sql(f"select part, pos, k, v from {spec.name}")
+        assert len({row[:2] for row in rows}) == len(rows), f"{spec.name}: a row is there twice"
+        assert all(row[3] % 3 == number for row in rows)
+        found += rows
+    assert len({row[:2] for row in found}) == len(sent)
+    assert sorted(row[2:] for row in found) == sorted(sent), "other rows than were sent"
+    last = {part: max(row for row in found if row[0] == part) for part in {row[0] for row in found}}
+    platform.until(
+        lambda: sorted(platform.sql(f"select part, pos, k, v from {latest.name}")) == sorted(last.values()),
+        "the newest row of each partition", 60, seen,
+    )  # fmt: skip
+
+
 def test_a_stateful_stream_gets_over_a_kill_while_its_first_batch_was_planned(
     platform: Any, topic: Any, produce: Any, make_spec: Any
 ) -> None:

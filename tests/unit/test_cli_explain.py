@@ -52,6 +52,13 @@ def test_an_incremental_table_names_its_key_its_state_and_how_inputs_are_read(pr
     assert "shop.views_per_minute: its changes" in explain(project, "busy_minutes")[1]
 
 
+def test_whether_a_table_shares_its_reading_is_told_and_why_not(project: Path) -> None:
+    shared = "reading shared with other tables that read the topic in the same way"
+    assert shared in explain(project, "clicks_clean")[1]
+    assert "reading alone: it keeps state." in explain(project, "clicks_by_category")[1]
+    assert "reading alone: it is computed anew" in explain(project, "top_items")[1]
+
+
 def test_json_has_the_same_facts(project: Path) -> None:
     result = CliRunner().invoke(app, ["explain", "top_items", "-o", "json", "--project-dir", str(project)])
     found = json.loads(result.stdout)

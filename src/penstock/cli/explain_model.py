@@ -38,6 +38,7 @@ def explained(spec: StreamSpec, deployed: StreamSpec | None = None) -> dict[str,
         "when": _when(told),
         "state": _state(told),
         "published": _published(told),
+        "reading": reading(told),
         "inputs": [{"relation": each.relation, "read": read_as(each, told)} for each in told.inputs],
         "warnings": list(told.warnings),
     }
@@ -79,6 +80,14 @@ def _state(spec: StreamSpec) -> str:
     return "rows that may still meet others"
 
 
+def reading(spec: StreamSpec) -> str:
+    """Whether the topic is read once for several tables."""
+    from penstock.compiler.sharing import why_alone
+
+    why = why_alone(spec)
+    return "shared with other tables that read the topic in the same way" if why is None else f"alone: {why}"
+
+
 def _published(spec: StreamSpec) -> str | None:
     """To which topic rows go, and as what."""
     if (publish := spec.publish) is None:
@@ -111,6 +120,7 @@ def view(found: dict[str, Any]) -> Table:
         ("written", found["when"]),
         ("state", found["state"]),
         *([("published", found["published"])] if found["published"] else []),
+        ("reading", found["reading"]),
         *(("reads" if not number else "", f"{each['relation']}: {each['read']}")
           for number, each in enumerate(found["inputs"])),
     ]  # fmt: skip

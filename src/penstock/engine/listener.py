@@ -27,10 +27,13 @@ from penstock.checkpoint.offsets import Offset, by_relation
 from penstock.compiler.spec import StreamSpec
 from penstock.engine.refresh import Refreshed
 from penstock.engine.runtime import COUNTS
+from penstock.engine.shared import Read
 from penstock.engine.sink import TableWriter, Written
 from penstock.store import Progress, RecordCounts, Store
 
 log = logging.getLogger(__name__)
+
+_LITTLE = 5_000  # messages: a batch of no more says that the stream is not far behind
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
@@ -52,6 +55,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self._writer = writer
         self._ended = ended
         self._run: str | None = None  # Spark tells of a start before it returns from it
+        self.is_close = False  # the stream has read about all that there is
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The engine reports the start itself, with the generation."""
@@ -65,6 +69,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             return
         try:
             found = json.loads(event.progress.json)
+            self.is_close = int(found.get("numInputRows") or 0) <= _LITTLE
             written = self._writer.written(int(found["batchId"]))
             self._store.record_progress(
                 self._progress(found, written),
@@ -78,7 +83,34 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         if self._is_own(event.runId):
+            self.is_close = True
             self.idle()
+
+    def shared(self, done: Read) -> None:
+        """As `onQueryProgress`, for a batch of a reading that is shared."""
+        written = self._writer.written(done.number)
+        try:
+            progress = Progress(
+                stream=self._spec.name,
+                generation=self._generation,
+                batch_id=done.number,
+                at=time.time(),
+                rows_in=done.messages,
+                rows_out=written.rows if written else 0,
+                duration_ms=int(done.seconds * 1000),
+                writer=written.writer if written else "empty",
+                rows_in_per_s=done.messages / max(done.since, 0.001),
+                offsets=by_relation([done.offsets], self._spec.inputs),
+            )
+            self._store.record_progress(
+                progress,
+                engine_token=self._token,
+                counts=_counts({"observedMetrics": done.counts}),
+                violations=written.violations if written else None,
+                anew=written.anew if written else False,
+            )
+        except Exception:
+            log.exception("%s: progress could not be recorded", self._spec.name)
 
     def refreshed(self, done: Refreshed) -> None:
         """As `onQueryProgress`, for a full refresh."""

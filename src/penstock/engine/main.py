@@ -95,6 +95,8 @@ class Engine:
                 self._renewed = time.monotonic()
                 self._streams.check()
                 self._views.check()
+                for stream in self._streams.lonely():
+                    self._pool.submit(self._share, stream, self._turns.setdefault(stream, threading.Lock()))
             for command in self._store.take_commands():
                 # Maintenance looks after itself, and must not keep a stream from being stopped.
                 own = threading.Lock() if command.kind == "maintain" else None
@@ -129,6 +131,13 @@ class Engine:
                 )
             else:
                 self._finish(command, ok=True, result=result)
+
+    def _share(self, stream: str, turn: threading.Lock) -> None:
+        with turn:
+            try:
+                self._streams.share(self._store.desired(stream))
+            except Exception:
+                log.exception("%s could not be moved to a shared reading", stream)
 
     def _finish(self, command: Command, *, ok: bool, result: dict[str, Any]) -> None:
         try:

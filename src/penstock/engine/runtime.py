@@ -6,7 +6,7 @@ Rules
 - A stream with a backfill first reads what is there, in large batches, and ends by itself; whoever runs it notes that
   (`checkpoint.backfill`) and starts it again, on the same checkpoint, as it then stays.
 - A stream that replaces its table is no Spark query but a loop of the engine's own (`engine.refresh`), with the same
-  life.
+  life. So is one that shares the reading of its topic with others (`engine.shared`), on the same checkpoint.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from penstock.checkpoint import backfill, leftovers
+from penstock.checkpoint.standing import Standing
 from penstock.compiler.messages import Messages
 from penstock.compiler.quality import BAD, EMPTY, PARTLY
 from penstock.compiler.spec import Publish
@@ -34,15 +35,18 @@ from penstock.engine import failures, keys, real_time, snapshot, tables, topic_f
 from penstock.engine.changed_rows import Deletions, Follow
 from penstock.engine.changes import Changes
 from penstock.engine.expectations import Judge
+from penstock.engine.given import SINGLE, GivenSession
 from penstock.engine.identity import Mark, application
 from penstock.engine.messages import REGISTRY_CONF, decoded, note_unknown
 from penstock.engine.publish import Publisher
 from penstock.engine.refresh import Plan, Refresh
+from penstock.engine.shared import Member, Pace, Readers
 from penstock.engine.sink import TableWriter, Target, TopicWriter
 from penstock.engine.snapshot import Broker, Topic
 from penstock.errors.catalogue import SOURCE_ANALYSIS
 from penstock.kafka.admin import resolve_bootstrap
 from penstock.kafka.security import effective, java_options, values_of
+from penstock.kafka.tail import Tail
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.kafka.writing import ensure_topic
 from penstock.paths import ProjectPaths
@@ -127,9 +131,20 @@ class Stream:
 class Running:
     """A started stream."""
 
-    query: StreamingQuery | Refresh
+    query: StreamingQuery | Refresh | Member
     writer: TableWriter
     history: Path | None = None  # the checkpoint of one that ends by itself, when it has read what was there
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """With whom a stream reads its topic, from where on and at which pace."""
+
+    readers: Readers
+    key: str
+    topic: Topic
+    pace: Pace
+    stands: Standing
 
 
 def bootstrap(spark: SparkSession, explicit: str | None) -> str:
@@ -142,6 +157,8 @@ def kafka_options(
     spark: SparkSession, explicit: str | None, own: Mapping[str, str | Mapping[str, str]] | None = None
 ) -> dict[str, str]:
     """The broker's address and the credentials for it, of the source or of the profile; secrets are looked up now."""
+    if isinstance(spark, GivenSession):
+        return {}  # nobody asks the broker
     if topic_files.home(spark) is not None:
         return {}  # a test has no broker
     profile = json.loads(spark.conf.get(KAFKA_CONF, None) or "{}")
@@ -184,6 +201,12 @@ def _broker(spark: SparkSession, topic: Topic) -> Broker:
 
 def rows(spark: SparkSession, source: str, sql: str) -> DataFrame:
     """The rows of a source. What Spark has against it is told as a fault of the source, not of the model."""
+    if isinstance(spark, GivenSession):
+        return spark.rows(source, sql, lambda: _of_source(spark, source, sql))
+    return _of_source(spark, source, sql)
+
+
+def _of_source(spark: SparkSession, source: str, sql: str) -> DataFrame:
     try:
         return spark.sql(sql)
     except AnalysisException as problem:
@@ -192,7 +215,12 @@ def rows(spark: SparkSession, source: str, sql: str) -> DataFrame:
 
 def counted(spark: SparkSession, source: str, sql: str) -> DataFrame:
     """The records of a source with their quality, which are counted as they pass: see `penstock.engine.listener`."""
-    return rows(spark, source, sql).observe(source, *(F.expr(f"{count} as {name}") for name, count in COUNTS.items()))
+
+    def judged() -> DataFrame:
+        counts = [F.expr(f"{count} as {name}") for name, count in COUNTS.items()]
+        return _of_source(spark, source, sql).observe(source, *counts)
+
+    return spark.counted(source, sql, judged) if isinstance(spark, GivenSession) else judged()
 
 
 def changes_of(spark: SparkSession, table: str) -> DataFrame:
@@ -257,9 +285,11 @@ def start(
     checkpoint: Path,
     checkpoint_id: str,
     token: int,
-    prepare: Callable[[TableWriter, Refresh | None], None] | None = None,
+    prepare: Callable[[TableWriter, Refresh | Member | None], None] | None = None,
+    sharing: Sharing | None = None,
 ) -> Running:
-    """Start the stream on its checkpoint. `prepare` sees the writer, and a refresh, before the first batch does."""
+    """Start the stream on its checkpoint. `prepare` sees the writer, and what is no query of Spark's, before the first
+    batch does."""
     # The pool is a property of this thread, and the query's own thread inherits it.
     session.sparkContext.setLocalProperty("spark.scheduler.pool", stream.name)
     session.sparkContext.setJobDescription(stream.name)
@@ -294,6 +324,8 @@ def start(
             prepare(writer, refresh)
         refresh.start()
         return Running(refresh, writer)
+    if sharing is not None:
+        return Running(_shared(session, stream, sharing, writer, checkpoint, prepare), writer)
     if left := leftovers.sweep(checkpoint):
         log.info("%s: cleared what a batch that was never planned left: %s", stream.name, ", ".join(left))
     if prepare:
@@ -310,6 +342,37 @@ def start(
         return Running(sink.trigger(availableNow=True).start(), writer, checkpoint)
     every = "0 seconds" if stream.continuous else f"{stream.time_window_ms} milliseconds"
     return Running(sink.trigger(processingTime=every).start(), writer)
+
+
+def _shared(
+    session: SparkSession,
+    stream: Stream,
+    sharing: Sharing,
+    writer: TableWriter,
+    checkpoint: Path,
+    prepare: Callable[[TableWriter, Refresh | Member | None], None] | None,
+) -> Member:
+    session.conf.set(SINGLE, "1")
+    broker, topic = _broker(session, sharing.topic), sharing.topic
+    member = Member(session, stream.name, stream.build, writer, checkpoint, sharing.stands)
+    if prepare:
+        prepare(writer, member)
+
+    def tail() -> Tail:
+        return Tail(broker.bootstrap, str(topic.topic), topic.partitions, dict(broker.options))
+
+    sharing.readers.join((sharing.key, broker), member, f"topic '{topic.topic}'", tail, sharing.pace)
+    return member
+
+
+def behind(session: SparkSession, topic: Topic, stands: Standing) -> int:
+    """How many messages of a topic a stream has not read."""
+    watch = TopicWatch()
+    try:
+        ends = snapshot.ends(watch, topic, _broker(session, topic))
+    finally:
+        watch.close()
+    return sum(end - stands.position.get(number, 0) for parts in ends.values() for number, end in parts.items())
 
 
 def _in_real_time(
@@ -394,11 +457,13 @@ def _run(session: SparkSession, stream: Stream, checkpoint: Path, token: int, *,
     """Run the stream to its end; True if it must be run again: it met a schema that it did not know, or has only read
     its history."""
     running = start(session, stream, checkpoint=checkpoint, checkpoint_id=checkpoint.name, token=token)
+    query = running.query
+    assert not isinstance(query, Member)  # a job on its own shares nothing
     try:
         if once:
-            running.query.processAllAvailable()
+            query.processAllAvailable()
         else:
-            running.query.awaitTermination()
+            query.awaitTermination()
         if running.history is not None:
             backfill.mark_over(running.history)
             return True
@@ -408,7 +473,7 @@ def _run(session: SparkSession, stream: Stream, checkpoint: Path, token: int, *,
         return True
     finally:
         running.writer.close(timeout=30)
-        running.query.stop()
+        query.stop()
     return False
 
 

@@ -82,9 +82,10 @@ class TableWriter:
         self._publisher = publisher
         self._app = application(target.stream, target.checkpoint_id)
         self._busy = threading.Lock()  # held while a batch is being written
-        self._guard = threading.Lock()
+        self._guard = threading.Condition()  # of the three below; told when a batch was asked for
         self._closed = False
         self._written: dict[int, Written] = {}
+        self._newest = NO_BATCH  # that was written here
         self.error: BaseException | None = None
         self.small_batch_rows = target.small_batch_rows  # looked up at each batch
         self._table = self._open()
@@ -139,6 +140,11 @@ class TableWriter:
         with self._busy:
             yield
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is being written, or nobody may write one now."""
+        return self._busy.locked()
+
     def newest_batch(self) -> int:
         """The newest batch that is in the table; -1 before the first."""
         return self._mark().batch_id
@@ -150,7 +156,13 @@ class TableWriter:
     def written(self, batch_id: int) -> Written | None:
         """What became of a batch; asked for once, by the progress listener."""
         with self._guard:
+            self._guard.notify_all()
             return self._written.pop(batch_id, None)
+
+    def is_told(self, timeout: float) -> bool:
+        """Wait until somebody has asked for the newest batch. False when nobody did in time."""
+        with self._guard:
+            return self._guard.wait_for(lambda: self._newest not in self._written, timeout)
 
     # -- a batch ------------------------------------------------------------------------------------------------------
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -167,6 +179,7 @@ class TableWriter:
                 outcome = replace(outcome, violations={ROWS: self._rows()}, anew=True)
             with self._guard:
                 self._written[batch_id] = outcome
+                self._newest = batch_id
                 for old in sorted(self._written)[:-16]:  # nobody asked for them
                     del self._written[old]
 

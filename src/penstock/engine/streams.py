@@ -5,6 +5,8 @@ Rules
   target/.
 - Every change of state is reported with the engine's token; a replaced engine's reports are refused by the store.
 - Stopping lets the batch under way finish; what does not finish in time is abandoned and comes again, once, later.
+- Streams that read a topic in the same way share its reading (`engine.shared`) when there are several of them and they
+  are not far behind. Each begins as a query of Spark's; one whose batch failed in a shared reading goes on as one.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import logging
 import shutil
 import threading
 import time
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +27,28 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint import backfill
 from penstock.checkpoint.offsets import committed
+from penstock.checkpoint.standing import standing
+from penstock.compiler import sharing
 from penstock.compiler.spec import StreamSpec
-from penstock.engine import expectations, failures, functions, jobs, messages, publish, runtime, tables, takeover
+from penstock.engine import (
+    expectations,
+    failures,
+    functions,
+    jobs,
+    messages,
+    publish,
+    runtime,
+    tables,
+    takeover,
+    topic_files,
+)
 from penstock.engine.culprit import Culprits, Failure
 from penstock.engine.listener import ProgressListener
 from penstock.engine.refresh import Refresh
 from penstock.engine.replay import Replay
+from penstock.engine.shared import CHUNK, Member, Pace, Readers
 from penstock.engine.sink import TableWriter
+from penstock.engine.snapshot import Topic
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, MODEL_NOT_INCREMENTAL
 from penstock.paths import ProjectPaths, beside, is_beside, safe_name
@@ -39,6 +57,8 @@ from penstock.store import Desired, Store, StreamState
 log = logging.getLogger(__name__)
 
 FINISH_BATCH = 20.0  # seconds that a batch under way has to finish when its stream is stopped
+_TELL_BATCH = 2.0  # seconds for word of the last batch
+SHARING_CONF = "spark.penstock.shared_reading"  # false: every stream reads by itself
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,7 @@ class _Live:
     session: SparkSession
     listener: ProgressListener
     checkpoint: Path
+    reading: str | None  # what it has in common with streams that may read with it
 
 
 class Streams:
@@ -59,11 +80,16 @@ class Streams:
         self._store = store
         self._paths = paths
         self._token = token
-        self._lock = threading.RLock()  # of the two below; never held while Spark works
+        self._lock = threading.RLock()  # of the three below; never held while Spark works
         self._live: dict[str, _Live] = {}
         self._stopping: set[str] = set()
+        self._alone: dict[str, int] = {}  # stream -> the generation that failed in a shared reading
         self._culprits = Culprits(spark, store, paths, token)
         self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
+        self._readers = Readers(spark)
+        # A stream test decides what is in a batch.
+        wanted = spark.conf.get(SHARING_CONF, "true") == "true"
+        self._shares = wanted and topic_files.home(spark) is None
 
     # -- prepare ------------------------------------------------------------------------------------------------------
     def prepare(self, spec: StreamSpec, *, full_refresh: bool, dry: bool) -> dict[str, Any]:
@@ -132,20 +158,24 @@ class Streams:
         runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        reading = self._reading(want.stream, want.generation, spec)
         listeners: list[ProgressListener] = []
 
-        def listen(writer: TableWriter, refresh: Refresh | None) -> None:
+        def listen(writer: TableWriter, own: Refresh | Member | None) -> None:
             def ended(exception: str | None) -> None:
                 self._ended(want.stream, writer, exception)
 
             listener = ProgressListener(self._store, spec, want.generation, self._token, writer, ended)
             listeners.append(listener)
-            if refresh is None:
+            if isinstance(own, Refresh):
+                own.listen(listener.refreshed, listener.idle, listener.ended)
+                return
+            if own is None:
                 session.streams.addListener(listener)
-                began = committed(checkpoint, spec.inputs, written=writer.newest_batch())
-                self._store.record_beginning(want.stream, want.generation, began)
             else:
-                refresh.listen(listener.refreshed, listener.idle, listener.ended)
+                own.listen(listener.shared, listener.idle, listener.ended)
+            began = committed(checkpoint, spec.inputs, written=writer.newest_batch())
+            self._store.record_beginning(want.stream, want.generation, began)
 
         try:
             running = runtime.start(
@@ -155,6 +185,7 @@ class Streams:
                 checkpoint_id=want.checkpoint_id,
                 token=self._token,
                 prepare=listen,
+                sharing=self._sharing(want.stream, spec, reading, session, checkpoint),
             )
         except BaseException:
             if not job.STREAM.is_full:
@@ -164,11 +195,76 @@ class Streams:
         query = running.query
         self._report(want.stream, state=StreamState.RUNNING, run_id=str(query.runId), retry_at=None)
         log.info("%s runs, generation %s, checkpoint %s", want.stream, want.generation, want.checkpoint_id)
+        if isinstance(query, Member):
+            log.info("%s reads topic '%s' with others", want.stream, query.stands.topic)
         # From here on its end is noticed; should it have ended before, nobody was told.
         with self._lock:
-            self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint)
+            self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint, reading)
         self._check(want.stream, self._live[want.stream])
         self._clear_checkpoints(want, checkpoint)
+
+    # -- sharing ------------------------------------------------------------------------------------------------------
+    def _sharing(
+        self, stream: str, spec: StreamSpec, key: str | None, session: SparkSession, checkpoint: Path
+    ) -> runtime.Sharing | None:
+        """With whom the stream reads its topic; None when it reads alone."""
+        with self._lock:
+            others = [name for name, each in self._live.items() if name != stream and each.reading == key]
+        if key is None or not others:
+            return None
+        stands = standing(checkpoint)
+        source = sharing.topic_of(spec)
+        if stands is None or stands.topic != source.topic or (source.backfill and not backfill.is_over(checkpoint)):
+            return None
+        if source.partitions and set(stands.position) != set(source.partitions):
+            return None
+        security = {name: value if isinstance(value, str) else value.plain() for name, value in source.options}
+        topic = Topic(source.relation, source.topic, None, source.partitions, source.bootstrap, security=security)
+        try:
+            if runtime.behind(session, topic, stands) > CHUNK:
+                return None
+        except PenstockError as problem:
+            log.info("%s: how far it is behind is not known, so it begins alone: %s", stream, problem)
+            return None
+        trigger = spec.trigger
+        window = trigger.time_window_ms / 1000 if trigger.buffer_limit > 1 else 0.0
+        pace = Pace(min(trigger.max_batch_rows, CHUNK), trigger.buffer_limit, window)
+        return runtime.Sharing(self._readers, key, topic, pace, stands)
+
+    def _reading(self, stream: str, generation: int, spec: StreamSpec) -> str | None:
+        """What the stream has in common with others that may read with it; None if it reads alone."""
+        with self._lock:
+            failed = self._alone.get(stream) == generation
+        return None if failed or not self._shares or is_beside(stream) else sharing.reading(spec)
+
+    def lonely(self) -> list[str]:
+        """Streams that run as queries of Spark's and could share their reading by now."""
+        with self._lock:
+            live = list(self._live.items())
+        readings = Counter(each.reading for _, each in live)
+        return [
+            name
+            for name, each in live
+            if each.reading is not None
+            and readings[each.reading] > 1
+            and not isinstance(each.running.query, Member)
+            and each.listener.is_close
+            and standing(each.checkpoint) is not None
+        ]
+
+    def share(self, want: Desired) -> None:
+        """Let a stream that runs alone go on with others, at the place where it stands."""
+        with self._lock:
+            live = self._live.get(want.stream)
+            if live is None or live.generation != want.generation or isinstance(live.running.query, Member):
+                return
+            self._stopping.add(want.stream)
+        self._end(want.stream, live)
+        try:
+            self._start(want, StreamSpec.from_json(want.spec_json))
+        except Exception as problem:
+            log.exception("%s did not go on", want.stream)
+            self._failed(want.stream, failures.of_model(problem, live.spec))
 
     def _clear_checkpoints(self, want: Desired, checkpoint: Path) -> None:
         """Remove those of generations before, whose rows are gone."""
@@ -192,7 +288,8 @@ class Streams:
                 return  # it reads them when it starts
             spec = StreamSpec.from_json(want.spec_json)
             live.running.writer.small_batch_rows = spec.small_batch_rows
-            self._live[want.stream] = replace(live, spec=spec)
+            reading = self._reading(want.stream, want.generation, spec)
+            self._live[want.stream] = replace(live, spec=spec, reading=reading)
 
     def check(self) -> None:
         """Notice every query that ended without its end having been recorded."""
@@ -214,24 +311,34 @@ class Streams:
     def fail(self, stream: str, problem: PenstockError) -> None:
         """End a stream that somebody found to be beyond help; it counts as a failure, and comes back as after one."""
         with self._lock:
-            if stream not in self._live:
+            live = self._live.get(stream)
+            if live is None:
                 return  # it ended in another way since
         log.error("%s is ended: %s", stream, problem)
         self._stop(stream, **_failure(problem))
+        if isinstance(live.running.query, Member):
+            with self._lock:
+                self._alone[stream] = live.generation
 
     def _stop(self, stream: str, **end: Any) -> None:
         end |= {"rows_in_per_s": 0.0, "rows_out_per_s": 0.0}
         with self._lock:
+            self._alone.pop(stream, None)
             live = self._live.get(stream)
             if live is None:
                 self._report(stream, **end)
                 return
             self._stopping.add(stream)
+        self._end(stream, live)
+        self._report(stream, run_id=None, **end)
+
+    def _end(self, stream: str, live: _Live) -> None:
         if not live.running.writer.close(FINISH_BATCH):
             log.warning("%s: its batch did not finish in %s s and is abandoned", stream, FINISH_BATCH)
+        elif not isinstance(live.running.query, Refresh | Member):
+            live.running.writer.is_told(_TELL_BATCH)  # Spark tells of a batch a moment after it was written
         live.running.query.stop()
         self._forget(stream, live)
-        self._report(stream, run_id=None, **end)
 
     def abandon(self, stream: str) -> None:
         """End a stream as a crash would: its batch is not waited for, and nothing is reported."""
@@ -323,6 +430,9 @@ class Streams:
         writer.close(0)  # Spark goes on holding it, and with it a producer
         if self._new_schema(stream, live, exception) or self._history_read(stream, live, exception):
             return
+        if isinstance(live.running.query, Member) and live.running.query.is_own_fault:
+            with self._lock:
+                self._alone[stream] = live.generation
         problem = failures.of_stream(writer.error or exception or "the query ended without an error", live.spec)
         if problem.kind is LEASE_LOST:
             log.error("%s", problem)
@@ -384,7 +494,7 @@ def _failure(problem: PenstockError) -> dict[str, Any]:
 
 
 def _silence(live: _Live) -> None:
-    if not isinstance(live.running.query, Refresh):  # that tells its listener itself, not by way of Spark
+    if not isinstance(live.running.query, Refresh | Member):  # these tell their listener themselves, not through Spark
         live.session.streams.removeListener(live.listener)
 
 

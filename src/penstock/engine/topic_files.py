@@ -30,7 +30,7 @@ COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_ARROW = pa.schema(
+ARROW = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -82,7 +82,7 @@ def write(home: Path, topic: str, number: int, records: Sequence[Record]) -> Pat
     ]
     file = folder / f"{number:06d}.parquet"
     draft = folder / f".{file.stem}.draft"  # whatever looks for *.parquet finds whole files alone
-    pq.write_table(pa.Table.from_pylist(rows, schema=_ARROW), draft)
+    pq.write_table(pa.Table.from_pylist(rows, schema=ARROW), draft)
     os.utime(draft, (number, number))  # Spark reads the oldest first, by this time alone
     draft.replace(file)
     return file

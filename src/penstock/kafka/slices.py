@@ -34,6 +34,7 @@ class Message:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_type: int = 0  # as Kafka numbers them: of its creation; 1: of its arrival; -1: none
 
 
 def read(

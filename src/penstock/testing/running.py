@@ -21,6 +21,7 @@ from penstock.checkpoint.offsets import committed_batch
 from penstock.compiler.plan import Verdict
 from penstock.compiler.spec import StreamSpec
 from penstock.engine.refresh import Refresh
+from penstock.engine.shared import Member
 from penstock.engine.streams import Streams
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import ALL, STREAM_FAILED
@@ -97,7 +98,7 @@ class RunningStreams:
     def advance(self, stream: str, milliseconds: int) -> bool | None:
         """Put the watermark at that time at least; None of a stream without one, False if it is past it already."""
         running = self.engine.running(stream)
-        if running is None or isinstance(running.query, Refresh):
+        if running is None or isinstance(running.query, Refresh | Member):
             return None
         execution = running.query._jsq.streamingQuery()
         tracker = execution.watermarkTracker()
@@ -168,7 +169,7 @@ class RunningStreams:
     # -- the lock -----------------------------------------------------------------------------------------------------
     def _hold(self, stream: str) -> None:
         running = self.engine.running(stream)
-        if running is not None and not isinstance(running.query, Refresh):
+        if running is not None and not isinstance(running.query, Refresh | Member):
             lock = running.query._jsq.streamingQuery().awaitProgressLock()
             lock.lock()
             self._held[stream] = lock
