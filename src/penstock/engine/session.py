@@ -52,6 +52,8 @@ _COMMON = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Every operator of every stream has a generated class; one that was pushed out of 100 is compiled at the next batch.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.pollingDelay": "25ms",
@@ -143,9 +145,14 @@ def for_tests(paths: ProjectPaths, memory: str = "1g") -> SparkSession:
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(paths.warehouse),
         "spark.sql.catalogImplementation": "in-memory",
+        # Hadoop starts a chmod for every file that it makes, and twice as many where each has a checksum beside it;
+        # Delta's usual way to commit starts a readlink, too. What a test writes is gone in a second.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
         "spark.local.dir": str(paths.engine / "scratch"),
         "spark.ui.enabled": "false",
         "spark.sql.streaming.pollingDelay": "5ms",

@@ -410,6 +410,7 @@ def _ended(problem: PenstockError) -> Failure:
 
 
 def quick(spec: StreamSpec) -> StreamSpec:
-    """The same stream without waiting and without a topic to publish to: its rows are in its table alone."""
+    """The same stream without waiting, in one partition, and without a topic to publish to: its rows are in its table
+    alone."""
     trigger = spec.trigger.model_copy(update={"time_window_ms": 1, "buffer_limit": 1})
-    return spec.model_copy(update={"trigger": trigger, "publish": None})
+    return spec.model_copy(update={"trigger": trigger, "publish": None, "shuffle_partitions": 1})
