@@ -242,6 +242,16 @@ stream_tests:
       - expect_error: PEN-3005
       - deploy: {sql: "select id, amount from {{ source('shop', 'orders') }}", full_refresh: true}
       - expect: [{id: 1, amount: 10}, {id: 2, amount: null}, {id: 3, amount: null}]
+  - name: a_running_table_gets_a_column
+    model: strict
+    steps:
+      - input: {shop.orders: [{id: 1, amount: 10}]}
+      - deploy:
+          sql: "select id, amount from {{ source('shop', 'orders') }}"
+          config: {on_schema_change: append_new_columns}
+          verdict: RESTART
+      - input: {shop.orders: [{id: 2, amount: 20}]}
+      - expect: [{id: 1, amount: null}, {id: 2, amount: 20}]
   - name: this_one_is_wrong
     model: strict
     steps:
@@ -308,6 +318,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "every_part_of_a_message_is_a_column", "two_topics_in_one_batch", "a_full_refresh_over_a_topic",
         "a_bad_record_ends_a_strict_stream", "state_without_end_is_warned_of", "avro_without_a_registry",
         "protobuf_without_a_registry", "messages_of_a_registry_without_one", "versions",
+        "a_running_table_gets_a_column",
     ],
 )  # fmt: skip
 def test_a_test_can_say(outcomes: dict[str, Any], name: str) -> None:

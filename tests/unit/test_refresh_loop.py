@@ -70,6 +70,23 @@ def test_a_look_that_began_before_the_question_is_no_answer(tmp_path: Path) -> N
     assert [str(each) for each in found] == ["looked again"]
 
 
+def test_a_table_stays_as_it_is_while_somebody_has_its_turn(tmp_path: Path) -> None:
+    watch = SlowWatch()
+    watch.go.set()
+    query = refresh(tmp_path, watch)
+    asking = threading.Thread(target=query.processAllAvailable)
+    with query.turn:
+        query.start()
+        asking.start()
+        while query._asked == 0:
+            threading.Event().wait(0.001)
+        assert watch.looks == 0
+    asking.join(10)
+    assert not asking.is_alive()
+    assert watch.looks == 1
+    query.stop()
+
+
 def test_a_query_that_ended_is_not_waited_for(tmp_path: Path) -> None:
     watch = SlowWatch()
     watch.go.set()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _SHOWN = 20  # rows of a difference
+AT_ONCE = min(os.cpu_count() or 1, 4)  # tests at the same time: a test is most often busy with one core
 
 
 class TestMode(str, Enum):
@@ -62,6 +63,10 @@ def run_tests(
     names: Annotated[list[str] | None, typer.Argument(help="Tests, models or files; all when none is named.")] = None,
     keyword: Annotated[str | None, typer.Option("-k", help="Only tests with this in their name.")] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", "-x", help="Stop at the first test that fails.")] = False,
+    at_once: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="How many tests run at the same time (default: one a core, at most 4)."),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the directory of the run, and say where it is.")] = False,
     data: Annotated[
         bool, typer.Option("--data", help="Run dbt's tests in their place: 'dbt test' with all other options.")
@@ -71,7 +76,8 @@ def run_tests(
 
     Stream tests are YAML files below tests/streams/ or stream_tests/ of the project (docs/stream-tests.md). They need
     Java, and nothing else: no broker, no registry, no running project. Nothing of the project's own tables is touched,
-    and several runs may go on at the same time.
+    and several runs may go on at the same time. Tests run side by side in one JVM (--threads) and are told of in their
+    order.
 
     dbt's data tests and unit tests need the engine: they are 'dbt test', or 'penstock test --data', which takes every
     option of 'dbt test'. A selection of dbt's (--select, --exclude, --selector) means them as well.
@@ -91,13 +97,11 @@ def run_tests(
     outcomes: list[Outcome] = []
     with laboratory(session, keep=keep) as lab, ui.working("running stream tests") as step:
         ready = time.monotonic() - began
-        for number, case in enumerate(cases, 1):
-            step(f"{number} of {len(cases)}: {case.name}")
-            outcomes.append(lab.run(case))
+        for outcome in lab.run_all(cases, at_once=at_once or AT_ONCE, fail_fast=fail_fast):
+            outcomes.append(outcome)
+            step(f"{len(outcomes)} of {len(cases)}: {outcome.case.name}")
             if ui.mode == TestMode.TEXT.value:
-                _tell(ui, outcomes[-1])
-            if fail_fast and not outcomes[-1].passed:
-                break
+                _tell(ui, outcome)
     _report(ui, outcomes, len(cases), ready, time.monotonic() - began)
     return 0 if all(each.passed for each in outcomes) else 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -12,13 +11,15 @@ from penstock.paths import safe_name
 
 
 def load(spec: StreamSpec, file: Path) -> ModuleType:
-    """Write the job of a spec to a file and import it from there."""
+    """Write the job of a spec to a file and load it from there.
+
+    Not by import: Python would keep the compiled file and take it for the next one that is written to the same place in
+    the same second with the same length.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(render_job(spec), encoding="utf-8")
-    name = f"penstock_job_{safe_name(spec.name).replace('.', '_').replace('-', '_')}"
-    found = importlib.util.spec_from_file_location(name, file)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    text = render_job(spec)
+    file.write_text(text, encoding="utf-8")
+    module = ModuleType(f"penstock_job_{safe_name(spec.name).replace('.', '_').replace('-', '_')}")
+    module.__file__ = str(file)
+    exec(compile(text, str(file), "exec"), module.__dict__)  # the program that was just made
     return module

@@ -5,6 +5,8 @@ Rules
 - An exception here would vanish in the JVM: each is logged, and the stream goes on.
 - A listener tells of one run, the first that starts after it was made. Spark tells of batches and ends later than they
   happen: what comes late of a run before, in the same session, is not this one's.
+- Of a batch Spark is asked for its text, once. PySpark's own listener asks for each part of it by itself, a call into
+  the JVM each, and has the JVM look through all its jars for a class, once for each source that is counted.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from py4j.java_gateway import JavaObject
+from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
     QueryIdleEvent,
-    QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
@@ -34,6 +39,30 @@ from penstock.store import Progress, RecordCounts, Store
 log = logging.getLogger(__name__)
 
 _LITTLE = 5_000  # messages: a batch of no more says that the stream is not far behind
+_WRAPPER = "org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Spark's progress of one batch."""
+
+    runId: str  # noqa: N815 -- as Spark spells it
+    json: str
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """What Spark tells when a batch is done."""
+
+    progress: Batch
+
+
+class _Events(JStreamingQueryListener):  # type: ignore[misc]
+    """What Spark calls, with objects of the JVM."""
+
+    def onQueryProgress(self, jevent: JavaObject) -> None:
+        progress = jevent.progress()
+        self.pylistener.onQueryProgress(BatchDone(Batch(str(progress.runId().toString()), str(progress.json()))))
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
@@ -56,6 +85,14 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self._ended = ended
         self._run: str | None = None  # Spark tells of a start before it returns from it
         self.is_close = False  # the stream has read about all that there is
+        self._in_jvm: JavaObject | None = None
+
+    @property
+    def _jlistener(self) -> JavaObject:
+        """What PySpark gives to Spark."""
+        if self._in_jvm is None:
+            self._in_jvm = getattr(SparkContext._jvm, _WRAPPER)(_Events(self))
+        return self._in_jvm
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The engine reports the start itself, with the generation."""
@@ -64,7 +101,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     def _is_own(self, run: object) -> bool:
         return str(run) == self._run
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def onQueryProgress(self, event: BatchDone) -> None:
         if not self._is_own(event.progress.runId):
             return
         try:

@@ -69,6 +69,7 @@ class Refresh:
         self._checkpoint = checkpoint
         self._topics = plan.watch
         self._tables = TableWatch()
+        self.turn = threading.Lock()  # held while it looks and refreshes; who takes it has the table stay as it is
         self._stopping = threading.Event()
         self._look = threading.Condition()  # guards the two numbers; told when the loop is to look, or has looked
         self._asked = 0  # how often somebody wanted to know whether there is something to do
@@ -134,10 +135,15 @@ class Refresh:
         window = self._plan.time_window_ms / 1000
         try:
             while not self._stopping.is_set():
-                began, asked = time.monotonic(), self._asked
-                if self._due or self._known is None or self._changed(self._known):
-                    self._refresh()
-                    self._due = False
+                with self.turn:
+                    if self._stopping.is_set():
+                        break
+                    began, asked = time.monotonic(), self._asked
+                    changed = self._due or self._known is None or self._changed(self._known)
+                    if changed:
+                        self._refresh()
+                        self._due = False
+                if changed:
                     self._stopping.wait(max(0.0, window - (time.monotonic() - began)))
                 else:
                     if asked > self._answered:

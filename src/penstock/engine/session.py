@@ -32,7 +32,7 @@ _FAIR_POOLS = """<?xml version="1.0"?>
 </allocations>
 """
 
-_COMMON = {
+COMMON = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -52,6 +52,8 @@ _COMMON = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Every operator of every stream has a generated class; one that 100 others pushed out is compiled at each batch.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.streaming.pollingDelay": "25ms",
@@ -102,7 +104,7 @@ def create(
         sys.executable
     )  # workers that decode need the same packages; Spark would take python3
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc would keep an arena per thread for RocksDB and Arrow
-    conf = _COMMON | {
+    conf = COMMON | {
         "spark.app.name": f"penstock {paths.project.name}",
         "spark.driver.memory": engine.memory,
         "spark.driver.extraJavaOptions": f"{_java_options(paths)} {classes}",
@@ -138,14 +140,19 @@ def for_tests(paths: ProjectPaths, memory: str = "1g") -> SparkSession:
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # It lives for a minute or so: quick compilation does more for it than thorough compilation.
     java_options = f"{_java_options(paths)} -XX:TieredStopAtLevel=1 {archive.options()}"
-    conf = _COMMON | {
+    conf = COMMON | {
         "spark.app.name": f"stream tests of {paths.project.name}",
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(paths.warehouse),
         "spark.sql.catalogImplementation": "in-memory",
+        # Hadoop starts a chmod for every file that it makes, and twice as many where each has a checksum beside it;
+        # Delta's usual way to commit starts a readlink, too. What a test writes is gone in a second.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
         "spark.local.dir": str(paths.engine / "scratch"),
         "spark.ui.enabled": "false",
         "spark.sql.streaming.pollingDelay": "5ms",
@@ -156,9 +163,18 @@ def for_tests(paths: ProjectPaths, memory: str = "1g") -> SparkSession:
     return session
 
 
+def with_own_catalog(spark: SparkSession) -> SparkSession:
+    """Another session of the same application that shares no schema, table or view with it, where the catalog is in
+    memory. (`newSession` shares all of them.)
+    """
+    context = spark.sparkContext
+    made = SparkSession._get_j_spark_session_class(spark._jvm)(context._jsc.sc(), {})
+    return SparkSession(context, jsparkSession=made)
+
+
 def standalone(name: str, project: Path) -> SparkSession:
     """A session for one job under `spark-submit`: what the command line sets comes first."""
-    conf = _COMMON | {"spark.penstock.project": str(project)}
+    conf = COMMON | {"spark.penstock.project": str(project)}
     session = SparkSession.getActiveSession()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if session is None:

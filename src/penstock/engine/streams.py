@@ -502,7 +502,8 @@ def check_streaming(rows: DataFrame, output_mode: str) -> None:
     """Ask Spark now what it would otherwise say at the start: can it keep this query as a stream?"""
     jvm = rows.sparkSession._jvm
     assert jvm is not None
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    # The whole name at once: for each part of it the JVM would look through all its jars for a class of that name.
+    modes = getattr(jvm, "org.apache.spark.sql.streaming.OutputMode")
     mode = modes.Update() if output_mode == "update" else modes.Append()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker = getattr(jvm, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
     checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode)

@@ -1,8 +1,11 @@
-"""The place where stream tests run: one Spark session, one directory, one test after the other.
+"""The place where stream tests run: one JVM, one directory, several tests at a time.
 
 Rules
 - A test has a directory of its own (topics, tables, checkpoints, store), deleted when it is over. Two runs at the same
   time share nothing.
+- Tests that run at the same time share the JVM and nothing of a catalog: each place has a catalog of its own, where the
+  tables of a test have the names that they have in the project. What is in a batch does not depend on other tests.
+- A test is run by one thread from its beginning to its end: Spark's locks belong to the thread that took them.
 - What happens to a stream happens by the engine's own code: `Streams` prepares, starts and stops it; the writer of the
   table, checkpoint and identity are those of every stream.
 - A stream looks at its inputs only while the test waits for it (`RunningStreams.settle`): what is in a batch is what
@@ -12,8 +15,10 @@ Rules
 from __future__ import annotations
 
 import shutil
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.engine import failures
+from penstock.engine.session import with_own_catalog
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths
 from penstock.testing import tables
@@ -87,26 +93,55 @@ class Lab:
     """Runs stream tests of one project."""
 
     def __init__(self, spark: SparkSession, home: Path, manifest: Mapping[str, Any], project: Path) -> None:
-        self.spark = spark
         self.home = home
         self.project = Project(manifest, project)
-        self._count = 0
+        self._spark = spark
+        self._guard = threading.Lock()  # of what tests share: the free places and the seeds
+        self._free = [spark]
         self._seeds: dict[str, Path] = {}
+        self._count = 0
 
     def with_manifest(self, manifest: Mapping[str, Any]) -> Lab:
         """The same place for another version of the project; seeds stay as they are."""
-        other = Lab(self.spark, self.home, manifest, self.project.folder)
+        other = Lab(self._spark, self.home, manifest, self.project.folder)
         other._seeds = self._seeds
         return other
 
+    def run_all(self, cases: Sequence[Case], *, at_once: int, fail_fast: bool = False) -> Iterator[Outcome]:
+        """Run tests, some at a time, and tell of them in their order. After a failure with `fail_fast` no further test
+        begins; those under way are told of, too.
+        """
+        pool = ThreadPoolExecutor(max_workers=min(at_once, len(cases)) or 1, thread_name_prefix="stream test")
+        try:
+            running = [pool.submit(self.run, case) for case in cases]
+            for each in running:
+                if not each.cancelled():
+                    outcome = each.result()
+                    yield outcome
+                    if fail_fast and not outcome.passed:
+                        for later in running:
+                            later.cancel()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
     def run(self, case: Case, tell: Callable[[str], None] = lambda _: None) -> Outcome:
         """Run a test; what it finds wrong is in the outcome."""
+        spark = self._take()
+        try:
+            return self._run(case, spark, tell)
+        finally:
+            with self._guard:
+                self._free.append(spark)
+
+    def _run(self, case: Case, spark: SparkSession, tell: Callable[[str], None]) -> Outcome:
         from penstock.testing.trial import Trial
 
         began = time.monotonic()
-        folder = self.home / f"test-{time.monotonic_ns()}"
+        with self._guard:
+            self._count += 1
+            folder = self.home / f"test-{self._count}-{time.monotonic_ns()}"
         try:
-            trial = Trial(self, case, ProjectPaths(folder), parts(self.project, case))
+            trial = Trial(self, case, spark, ProjectPaths(folder), parts(self.project, case))
             try:
                 trial.run(tell)
             finally:
@@ -124,14 +159,22 @@ class Lab:
             shutil.rmtree(folder, ignore_errors=True)
         return Outcome(case, time.monotonic() - began)
 
+    def _take(self) -> SparkSession:
+        """A place that no other test has now."""
+        with self._guard:
+            if self._free:
+                return self._free.pop()
+        return with_own_catalog(self._spark)
+
     def seed(self, unique_id: str) -> Path:
         """The table of a seed, made once for all tests."""
-        if unique_id not in self._seeds:
-            rows, _ = tables.seed(self.project.entry(unique_id), self.project.folder)
-            path = self.home / "seeds" / unique_id
-            tables.write(path, rows)
-            self._seeds[unique_id] = path
-        return self._seeds[unique_id]
+        with self._guard:
+            if unique_id not in self._seeds:
+                rows, _ = tables.seed(self.project.entry(unique_id), self.project.folder)
+                path = self.home / "seeds" / unique_id
+                tables.write(path, rows)
+                self._seeds[unique_id] = path
+            return self._seeds[unique_id]
 
 
 def with_step(failure: Failure, case: Case, index: int) -> Failure:

@@ -1,8 +1,10 @@
 """The streams of one test, held still except when the test waits for them.
 
 Rules
-- A stream of Spark's plans a batch under a lock. The test has that lock; waiting for the stream hands it over until the
-  stream has found nothing new. So what is in a batch does not depend on how quick anything was.
+- A stream of Spark's plans a batch under a lock, and so does a full refresh. The test has that lock; waiting for the
+  stream hands it over until the stream has found nothing new. So what is in a batch does not depend on how quick
+  anything was.
+- Who stops a stream lets go of its lock before: a stream that waits for it does not end.
 - Killing: the query ends without its batch being finished, and Spark's record of the last batch is gone, as after a
   crash between the commit of the table and that record. The next engine has a higher token.
 """
@@ -10,12 +12,13 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from penstock.checkpoint.offsets import committed_batch
 from penstock.compiler.plan import Verdict
@@ -32,6 +35,7 @@ _TRIES = 5  # a stream that meets a new schema starts again
 _MICRO_BATCH = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _LAST = 2**62  # a batch that no stream comes to
 _END = 30.0  # seconds until the end of a stream has been noted
+_TOLD = 60_000  # milliseconds until Spark has told of all that happened
 
 
 class RunningStreams:
@@ -44,9 +48,9 @@ class RunningStreams:
         self.store = Store.open(paths.store)
         self._token = 1
         self.engine = Streams(spark, self.store, paths, self._token)
-        self._held: dict[str, Any] = {}  # stream -> Spark's lock
+        self._held: dict[str, Callable[[], Any]] = {}  # stream -> how its lock is let go
         assert spark._jvm is not None
-        self._micro_batch = spark._jvm.java.lang.Class.forName(_MICRO_BATCH)
+        self._micro_batch = getattr(spark._jvm, "java.lang.Class").forName(_MICRO_BATCH)
 
     def close(self) -> None:
         self._let_go()
@@ -55,12 +59,21 @@ class RunningStreams:
             if running is not None:
                 self.engine.stop(want.stream)
         # Spark tells of batches later than they happen, and what it tells is written into the store.
-        self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        # Other tests go on meanwhile: what is waited for is that every queue has been empty once since.
+        self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_TOLD)
         self.store.close()
 
     # -- one stream ---------------------------------------------------------------------------------------------------
     def deployed(self, stream: str) -> Desired | None:
         return self.store.find_desired(stream)
+
+    def prepare(self, spec: StreamSpec, *, full_refresh: bool, dry: bool) -> dict[str, Any]:
+        """Have the engine look at the spec and make its table; a stream whose table gets new columns is stopped."""
+        self._release(spec.name)
+        try:
+            return self.engine.prepare(spec, full_refresh=full_refresh, dry=dry)
+        finally:
+            self._hold(spec.name)
 
     def deploy(self, spec: StreamSpec, verdict: Verdict, *, anew: bool) -> None:
         """Make the spec the one that runs, and start it."""
@@ -88,12 +101,20 @@ class RunningStreams:
                 self.start(want)  # it met a schema that it did not know
                 continue
             try:
-                running.query.processAllAvailable()
+                self._take_in(stream, running.query)
             except (StreamingQueryException, PySparkException, Py4JJavaError, PenstockError, InterruptedError):
                 self._await_end(stream)
             else:
                 return
         self._raise_end(stream)
+
+    def _take_in(self, stream: str, query: StreamingQuery | Refresh) -> None:
+        if not isinstance(query, Refresh):
+            query.processAllAvailable()  # it hands the lock over, and takes it back
+            return
+        self._release(stream)
+        query.processAllAvailable()
+        self._hold(stream)
 
     def advance(self, stream: str, milliseconds: int) -> bool | None:
         """Put the watermark at that time at least; None of a stream without one, False if it is past it already."""
@@ -169,15 +190,20 @@ class RunningStreams:
     # -- the lock -----------------------------------------------------------------------------------------------------
     def _hold(self, stream: str) -> None:
         running = self.engine.running(stream)
-        if running is not None and not isinstance(running.query, Refresh | Member):
+        if running is None:
+            return
+        if isinstance(running.query, Refresh):
+            running.query.turn.acquire()
+            self._held[stream] = running.query.turn.release
+        elif not isinstance(running.query, Member):  # which no test has: each stream reads its files by itself
             lock = running.query._jsq.streamingQuery().awaitProgressLock()
             lock.lock()
-            self._held[stream] = lock
+            self._held[stream] = lock.unlock
 
     def _release(self, stream: str) -> None:
-        lock = self._held.pop(stream, None)
-        if lock is not None:
-            lock.unlock()
+        let_go = self._held.pop(stream, None)
+        if let_go is not None:
+            let_go()
 
     def _let_go(self) -> None:
         for stream in list(self._held):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from penstock.compiler.plan import Verdict
 from penstock.compiler.quarantine import SUFFIX, quarantines
@@ -45,12 +46,12 @@ from penstock.testing.values import UnfitError
 class Trial:
     """Runs a test in a directory of its own."""
 
-    def __init__(self, lab: Lab, case: Case, paths: ProjectPaths, parts: Sequence[Part]) -> None:
+    def __init__(self, lab: Lab, case: Case, spark: SparkSession, paths: ProjectPaths, parts: Sequence[Part]) -> None:
         self.lab = lab
         self.case = case
         self.paths = paths
         self.parts = {part.unique_id: part for part in parts}
-        self._spark = lab.spark
+        self._spark = spark
         self._records = paths.project / "topics"
         self._warehouse = paths.project / "tables"
         self._spark.conf.set(topic_files.RECORDS_CONF, str(self._records))
@@ -186,10 +187,10 @@ class Trial:
         """The spec as the engine takes it, its table made; and how its columns differ from those of a table before."""
         self._database(spec.output.relation)
         spec = settled(self._streams.store, spec)
-        found = self._streams.engine.prepare(quick(spec), full_refresh=full_refresh, dry=dry)
+        found = self._streams.prepare(quick(spec), full_refresh=full_refresh, dry=dry)
         if found.get("full"):
             spec = spec.as_full(str(found["full"]))
-            found = self._streams.engine.prepare(quick(spec), full_refresh=full_refresh, dry=dry)
+            found = self._streams.prepare(quick(spec), full_refresh=full_refresh, dry=dry)
         return spec, tuple(found.get("changes") or ())
 
     def _prepare_schemas(self, spec: StreamSpec) -> None:
@@ -410,6 +411,7 @@ def _ended(problem: PenstockError) -> Failure:
 
 
 def quick(spec: StreamSpec) -> StreamSpec:
-    """The same stream without waiting and without a topic to publish to: its rows are in its table alone."""
+    """The same stream without waiting, in one partition, and without a topic to publish to: its rows are in its table
+    alone."""
     trigger = spec.trigger.model_copy(update={"time_window_ms": 1, "buffer_limit": 1})
-    return spec.model_copy(update={"trigger": trigger, "publish": None})
+    return spec.model_copy(update={"trigger": trigger, "publish": None, "shuffle_partitions": 1})
