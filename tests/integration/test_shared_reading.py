@@ -85,11 +85,14 @@ def test_models_on_one_source_have_the_rows_and_counts_that_they_have_alone_and_
         "output": every.output.model_copy(update={"relation": every.output.relation + "_alone"}),
     })  # fmt: skip
     together = (every, again, even, latest)
-    for spec in (*together, counts, alone):
+    platform.deploy(every)
+    run = platform.state(every.name, StreamState.RUNNING).run_id
+    for spec in (*together[1:], counts, alone):
         platform.deploy(spec)
     produce(name, [(f"key{n}", value(n)) for n in range(50)])
     settled(platform, every, rows(range(50)), "k, v")
     shared(platform, name, together)
+    assert platform.store.actual(every.name).run_id == run, "to whoever watches, it is the same run"
 
     # When more messages come, a few at a time.
     for begin in range(50, 200, 30):

@@ -145,6 +145,7 @@ class Sharing:
     topic: Topic
     pace: Pace
     stands: Standing
+    run_id: str | None = None  # of the query that it goes on for: to whoever watches, it is the same run
 
 
 def bootstrap(spark: SparkSession, explicit: str | None) -> str:
@@ -354,7 +355,7 @@ def _shared(
 ) -> Member:
     session.conf.set(SINGLE, "1")
     broker, topic = _broker(session, sharing.topic), sharing.topic
-    member = Member(session, stream.name, stream.build, writer, checkpoint, sharing.stands)
+    member = Member(session, stream.name, stream.build, writer, checkpoint, sharing.stands, sharing.run_id)
     if prepare:
         prepare(writer, member)
 

@@ -86,8 +86,11 @@ class Member:
         writer: TableWriter,
         checkpoint: Path,
         stands: Standing,
+        run_id: str | None = None,
     ) -> None:
-        self.runId = uuid.uuid4()  # as Spark spells it
+        self.runId = run_id or str(
+            uuid.uuid4()
+        )  # as Spark spells it; of the query that it goes on for, if there is one
         self.name = name
         self.stands = stands  # of whoever runs its batch; else of the reader's loop
         self.is_own_fault = False  # what ended it was its own batch, not the reading
@@ -131,7 +134,7 @@ class Member:
             self._guard.notify_all()
         self._leave()
         if not self._free.is_set():
-            self._session.sparkContext.cancelJobGroup(str(self.runId))
+            self._session.sparkContext.cancelJobGroup(self.runId)
             self._free.wait(_END)
 
     def processAllAvailable(self) -> None:  # noqa: N802
@@ -176,7 +179,7 @@ class Member:
         began, before, self._began = time.monotonic(), self._began, time.monotonic()
         context = self._session.sparkContext
         context.setLocalProperty("spark.scheduler.pool", self.name)
-        context.setJobGroup(str(self.runId), self.name, interruptOnCancel=True)
+        context.setJobGroup(self.runId, self.name, interruptOnCancel=True)
         stands = self.stands
         if stands.planned is None:
             stands = self.stands = plan(self._checkpoint, stands, until)

@@ -150,7 +150,7 @@ class Streams:
             log.exception("%s did not start", want.stream)
             self._failed(want.stream, failures.of_model(problem, spec))
 
-    def _start(self, want: Desired, spec: StreamSpec) -> None:
+    def _start(self, want: Desired, spec: StreamSpec, run_id: str | None = None) -> None:
         job = jobs.load(spec, self._paths.job(want.stream, want.generation))
         session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
         self._sessions[want.stream] = session
@@ -185,7 +185,7 @@ class Streams:
                 checkpoint_id=want.checkpoint_id,
                 token=self._token,
                 prepare=listen,
-                sharing=self._sharing(want.stream, spec, reading, session, checkpoint),
+                sharing=self._sharing(want.stream, spec, reading, session, checkpoint, run_id),
             )
         except BaseException:
             if not job.STREAM.is_full:
@@ -205,7 +205,13 @@ class Streams:
 
     # -- sharing ------------------------------------------------------------------------------------------------------
     def _sharing(
-        self, stream: str, spec: StreamSpec, key: str | None, session: SparkSession, checkpoint: Path
+        self,
+        stream: str,
+        spec: StreamSpec,
+        key: str | None,
+        session: SparkSession,
+        checkpoint: Path,
+        run_id: str | None,
     ) -> runtime.Sharing | None:
         """With whom the stream reads its topic; None when it reads alone."""
         with self._lock:
@@ -229,7 +235,7 @@ class Streams:
         trigger = spec.trigger
         window = trigger.time_window_ms / 1000 if trigger.buffer_limit > 1 else 0.0
         pace = Pace(min(trigger.max_batch_rows, CHUNK), trigger.buffer_limit, window)
-        return runtime.Sharing(self._readers, key, topic, pace, stands)
+        return runtime.Sharing(self._readers, key, topic, pace, stands, run_id)
 
     def _reading(self, stream: str, generation: int, spec: StreamSpec) -> str | None:
         """What the stream has in common with others that may read with it; None if it reads alone."""
@@ -261,7 +267,7 @@ class Streams:
             self._stopping.add(want.stream)
         self._end(want.stream, live)
         try:
-            self._start(want, StreamSpec.from_json(want.spec_json))
+            self._start(want, StreamSpec.from_json(want.spec_json), str(live.running.query.runId))
         except Exception as problem:
             log.exception("%s did not go on", want.stream)
             self._failed(want.stream, failures.of_model(problem, live.spec))
