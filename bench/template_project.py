@@ -49,7 +49,11 @@ def make_plain(directory: Path) -> None:
             column.pop("config", None)
     (directory / "sources/clicks.yml").write_text(json.dumps(sources), encoding="utf-8")
     project = (directory / "dbt_project.yml").read_text(encoding="utf-8").replace("dynamic_table", "table")
-    start = ["create schema if not exists shop", f"create table if not exists shop.clicks ({_COLUMNS}) using delta"]
+    statements = (
+        "create schema if not exists shop",
+        f"create table if not exists shop.clicks ({_COLUMNS}) using delta",
+    )
+    start = [f"{{{{ '{sql}' if flags.WHICH == 'run' }}}}" for sql in statements]
     (directory / "dbt_project.yml").write_text(f"{project}\non-run-start: {json.dumps(start)}\n", encoding="utf-8")
     home = directory / "spark"
     settings = session.COMMON | {

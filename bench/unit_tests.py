@@ -32,7 +32,8 @@ def main(project: Path, counts: list[int]) -> None:
         before = cpu_seconds(project)
         done = _invoke("test", *_SELECTION)
         used = cpu_seconds(project) - before
-        assert len(done.results) == count, f"{len(done.results)} of {count} unit tests were run"
+        tests = [each for each in done.results if each.node.resource_type == "unit_test"]  # and not what begins a run
+        assert len(tests) == count, f"{len(tests)} of {count} unit tests were run"
         print(json.dumps({"tests": count, "seconds": done.elapsed_time, "cpu": used}), flush=True)
 
 

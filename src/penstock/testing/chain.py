@@ -114,6 +114,7 @@ class Project:
         """A dynamic table with other SQL and other settings."""
         node = dict(self.nodes[unique_id])
         node |= {"compiled_code": sql, "raw_code": raw, "config": {**node["config"], **config}}
+        node["unrendered_config"] = {**(node.get("unrendered_config") or {}), **config}  # what the model says itself
         nodes = {**self.nodes, unique_id: node}
         return compile_model({**self.manifest, "nodes": nodes}, unique_id, project_dir=self.folder)
 
