@@ -41,11 +41,15 @@ def test_streams_outlive_the_broker(
 ) -> None:  # fmt: skip
     name = topic(2)
     plain = make_spec("plain", name, "select part, pos from input")
+    twin = make_spec("twin", name, "select part, pos from input")
     counts = make_spec("counts", name, "select k, count(*) as n from input group by k", keys=("k",), stateful=True)
-    for spec in (plain, counts):
+    for spec in (plain, twin, counts):
         platform.deploy(spec)
     produce(name, [{"k": f"k{n % 5}", "v": n} for n in range(200)])
     platform.until(lambda: count(platform, plain.name) == 200, "200 rows", 90)
+    for spec in (plain, twin):  # the engine's own reader has to get over it, and Spark's
+        told = f"{spec.name} reads topic '{name}' with others"
+        platform.until(lambda t=told: t in (platform.paths.logs / "engine.log").read_text(errors="replace"), told, 90)
 
     running = broker_service.status(broker_paths)
     assert running is not None
@@ -64,10 +68,12 @@ def test_streams_outlive_the_broker(
         180,
         lambda: platform.store.actual(plain.name),
     )
-    assert platform.sql(f"select count(distinct part, pos) from {plain.name}") == [(300,)]
+    platform.until(lambda: count(platform, twin.name) == 300, "all rows of the other one", 90)
+    for spec in (plain, twin):
+        assert platform.sql(f"select count(distinct part, pos) from {spec.name}") == [(300,)]
     want = [(f"k{n}", 60) for n in range(5)]
     platform.until(lambda: sorted(platform.sql(f"select * from {counts.name}")) == want, "the right counts", 90)
-    for spec in (plain, counts):
+    for spec in (plain, twin, counts):
         platform.state(spec.name, StreamState.RUNNING)
 
 
