@@ -51,7 +51,7 @@ def run(*, quick: bool, rounds: int | None, rows: int | None) -> None:
     rate, numbers, rivals = rows or RATE, QUICK if quick else NUMBERS, QUICK_RIVALS if quick else RIVALS
     warm, counted = (10.0, 15.0) if quick else (20.0, 40.0)
     found: list[Load] = []
-    for name, conf, some in (("Penstock", {}, numbers), (_ALONE, {SHARING_CONF: "false"}, rivals)):
+    for name, conf, some in (("Penstock", {}, numbers), (_ALONE, {SHARING_CONF: "0"}, rivals)):
         with ExitStack() as stack:
             place = stack.enter_context(site(spark_conf=conf))
             for number in some:

@@ -26,7 +26,7 @@ from penstock.dev.registry import RegistryService
 from penstock.engine.process import Endpoint, read_endpoint
 from penstock.kafka.admin import client_config, create_topics
 from penstock.paths import ProjectPaths
-from penstock.project.profile import KafkaSettings, RuntimeSettings
+from penstock.project.profile import EngineSettings, KafkaSettings, RuntimeSettings
 from penstock.store import Actual, Store, StreamState
 
 
@@ -127,7 +127,8 @@ class Platform:
 @pytest.fixture(scope="session")
 def platform(broker_paths: ProjectPaths, broker: Broker) -> Iterator[Platform]:
     """A running engine under its supervisor, for all tests of the run."""
-    settings = RuntimeSettings(target="dev", schema="default", kafka=KafkaSettings(embedded=True))
+    engine = EngineSettings(spark_conf={"spark.penstock.shared_reading": "2"})  # few tables are enough here
+    settings = RuntimeSettings(target="dev", schema="default", kafka=KafkaSettings(embedded=True), engine=engine)
     try:
         up.ensure_up(broker_paths, settings, timeout=240)
         store = Store.open(broker_paths.store)

@@ -85,7 +85,11 @@ def reading(spec: StreamSpec) -> str:
     from penstock.compiler.sharing import why_alone
 
     why = why_alone(spec)
-    return "shared with other tables that read the topic in the same way" if why is None else f"alone: {why}"
+    return (
+        "shared with other tables that read the topic in the same way, if they are many"
+        if why is None
+        else f"alone: {why}"
+    )
 
 
 def _published(spec: StreamSpec) -> str | None:
