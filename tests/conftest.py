@@ -40,10 +40,10 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the engine of the run is marked so: `tools/test.sh` runs the others beside."""
+    """The integration tests on the engine of a run are marked: `tools/test.sh` runs all others beside."""
     for item in items:
-        if "platform" in getattr(item, "fixturenames", ()):
-            item.add_marker("needs_engine")
+        if item.path.parent.name == "integration" and "platform" in getattr(item, "fixturenames", ()):
+            item.add_marker("on_engine")
 
 
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"

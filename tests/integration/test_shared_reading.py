@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = [pytest.mark.needs_engine, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def log(platform: Platform) -> str:
