@@ -127,14 +127,26 @@ class Platform:
 @pytest.fixture(scope="session")
 def platform(broker_paths: ProjectPaths, broker: Broker) -> Iterator[Platform]:
     """A running engine under its supervisor, for all tests of the run."""
-    engine = EngineSettings(spark_conf={"spark.penstock.shared_reading": "2"})  # few tables are enough here
-    settings = RuntimeSettings(target="dev", schema="default", kafka=KafkaSettings(embedded=True), engine=engine)
+    settings = RuntimeSettings(target="dev", schema="default", kafka=KafkaSettings(embedded=True))
+    yield from _running(broker_paths, settings, broker)
+
+
+@pytest.fixture(scope="session")
+def sharing_platform(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[Platform]:
+    """An engine on which two streams are enough to share the reading of their topic."""
+    settings = RuntimeSettings(
+        target="dev", schema="default", kafka=KafkaSettings(bootstrap=broker.bootstrap),
+        engine=EngineSettings(spark_conf={"spark.penstock.shared_reading": "2"}),
+    )  # fmt: skip
+    yield from _running(ProjectPaths(tmp_path_factory.mktemp("sharing")), settings, broker)
+
+
+def _running(paths: ProjectPaths, settings: RuntimeSettings, broker: Broker) -> Iterator[Platform]:
     try:
-        up.ensure_up(broker_paths, settings, timeout=240)
-        store = Store.open(broker_paths.store)
-        yield Platform(broker_paths, store, settings, broker.bootstrap)
+        up.ensure_up(paths, settings, timeout=240)
+        yield Platform(paths, Store.open(paths.store), settings, broker.bootstrap)
     finally:
-        up.down(broker_paths, keep_broker=True, keep_registry=True)
+        up.down(paths, keep_broker=True, keep_registry=True)
 
 
 @pytest.fixture

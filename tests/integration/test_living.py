@@ -168,8 +168,8 @@ def test_tables_are_maintained_while_streams_write_and_read_them(
         return len(DeltaTable(str(platform.paths.warehouse / f"{schema}.db" / name)).file_uris())
 
     with flowing(produce, events) as flow:
-        platform.until(lambda: min(files(name) for name in ("rows", "latest")) > 8, "many small files", 90)
         for _ in range(3):
+            platform.until(lambda: min(files(name) for name in ("rows", "latest")) > 4, "many small files", 90)
             before = len(flow.sent)
             done = {each["table"]: each for each in maintain(platform.store, [f"{schema}.rows", f"{schema}.latest"])}
             for name in ("rows", "latest"):

@@ -22,6 +22,11 @@ else:
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.fixture(scope="module")
+def platform(sharing_platform: Platform) -> Platform:
+    return sharing_platform
+
+
 def log(platform: Platform) -> str:
     return (platform.paths.logs / "engine.log").read_text(encoding="utf-8", errors="replace")
 
@@ -93,6 +98,8 @@ def test_models_on_one_source_have_the_rows_and_counts_that_they_have_alone_and_
     settled(platform, every, rows(range(50)), "k, v")
     shared(platform, name, together)
     assert platform.store.actual(every.name).run_id == run, "to whoever watches, it is the same run"
+    started = [log(platform).count(f"{spec.name} runs, generation") for spec in together]
+    assert started == [2] * len(together), "each was moved once, though all were on their way at the same time"
 
     # When more messages come, a few at a time.
     for begin in range(50, 200, 30):

@@ -47,6 +47,7 @@ from penstock.store import Actual, Store, StreamState, Wanted
 
 _ANSWER = re.compile(r"(?:\x1b\[\d+m)?([A-Z-]+) generation \d+(?: beside the running one)?(?:\x1b\[0m)?")
 FIRST_BATCH = 60.0  # seconds that a run waits for all first batches together
+LAG_TOLD = 5.0  # seconds that the first lag is waited for, once there is a batch
 NOTHING_TO_READ = 5.0  # seconds without anything unread, after which no first batch is waited for
 
 Context = AssetExecutionContext | OpExecutionContext
@@ -155,16 +156,20 @@ class Deployment:
         if self._deadline is None:
             self._deadline = time.monotonic() + self._first_batch
         idle_since: float | None = None
+        committed_since: float | None = None
 
         def settled() -> Actual | None:
-            nonlocal idle_since
+            nonlocal idle_since, committed_since
             found = store.actual(stream)
             if found.state in (StreamState.FAILED, StreamState.QUARANTINED) and found.generation == generation:
                 return found
             if found.state is not StreamState.RUNNING or found.generation != generation:
                 return None
             if _committed(found, generation):
-                return found
+                # The lag is measured once a second, and is to be told as well.
+                committed_since = committed_since or time.monotonic()
+                told = found.lag_rows is not None or time.monotonic() - committed_since >= LAG_TOLD
+                return found if told else None
             if found.lag_rows != 0 or (found.lag_at or 0.0) <= (found.started_at or 0.0):
                 idle_since = None
                 return None

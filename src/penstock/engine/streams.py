@@ -217,7 +217,9 @@ class Streams:
         """With whom the stream reads its topic; None when it reads alone."""
         with self._lock:
             others = [name for name, each in self._live.items() if name != stream and each.reading == key]
-        if key is None or len(others) + 1 < max(self._share_from, 2):
+        # One that goes on for a query was counted before; meanwhile the others may be on their way as well.
+        enough = run_id is not None or len(others) + 1 >= max(self._share_from, 2)
+        if key is None or not enough:
             return None
         stands = standing(checkpoint)
         source = sharing.topic_of(spec)
@@ -265,10 +267,16 @@ class Streams:
             live = self._live.get(want.stream)
             if live is None or live.generation != want.generation or isinstance(live.running.query, Member):
                 return
+        run_id = str(live.running.query.runId)
+        if self._sharing(want.stream, live.spec, live.reading, live.session, live.checkpoint, run_id) is None:
+            return  # not now: nothing is stopped for nothing
+        with self._lock:
+            if self._live.get(want.stream) is not live:
+                return
             self._stopping.add(want.stream)
         self._end(want.stream, live)
         try:
-            self._start(want, StreamSpec.from_json(want.spec_json), str(live.running.query.runId))
+            self._start(want, StreamSpec.from_json(want.spec_json), run_id)
         except Exception as problem:
             log.exception("%s did not go on", want.stream)
             self._failed(want.stream, failures.of_model(problem, live.spec))
