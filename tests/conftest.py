@@ -39,13 +39,6 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", returncode=143))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The integration tests on the engine of a run are marked: `tools/test.sh` runs all others beside."""
-    for item in items:
-        if item.path.parent.name == "integration" and "platform" in getattr(item, "fixturenames", ()):
-            item.add_marker("on_engine")
-
-
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
 MakeTopic = Callable[..., str]
 Produce = Callable[..., int]

@@ -117,14 +117,21 @@ class Browser:
     def text(self) -> str:
         return str(self.page.inner_text("body"))
 
-    def until(self, shown: Callable[[], bool], what: str, timeout: float = 120, path: str | None = None) -> None:
+    def until(
+        self,
+        shown: Callable[[], bool],
+        what: str,
+        timeout: float = 120,
+        path: str | None = None,
+        last: Callable[[], object] = lambda: "",
+    ) -> None:
         """Wait for something on the page, opening it again from time to time when a path is given."""
         deadline = time.monotonic() + timeout
         opened = time.monotonic()
         while not shown():
             if time.monotonic() > deadline:
                 self.shoot("failed")
-                pytest.fail(f"waited {timeout} s for {what}; the page says: {self.text()[:2000]}")
+                pytest.fail(f"waited {timeout} s for {what}; last: {last()}; the page says: {self.text()[:2000]}")
             if path and time.monotonic() - opened > 15:
                 self.open(path)
                 opened = time.monotonic()
@@ -193,7 +200,7 @@ def test_an_operators_day_in_the_browser(project: Path, browser: Browser) -> Non
     browser.open(CHECK)
     browser.until(lambda: _state(browser) == "Succeeded", "a green check", 60, CHECK)
     # what is deployed, and what it runs on, is green altogether: no check is left without a result
-    browser.until(lambda: set(_results(browser).values()) == {"SUCCEEDED"}, "all checks to be green", 90)
+    browser.until(lambda: not _not_green(browser), "all checks to be green", 240, last=lambda: _not_green(browser))
     assert {
         "clicks_clean/health",
         "clicks_clean/lag",
@@ -269,6 +276,10 @@ def _names(nodes: Any) -> list[str]:
 
 
 _STATES = ("Succeeded", "Failed")
+
+
+def _not_green(browser: Browser) -> dict[str, str | None]:
+    return {name: status for name, status in _results(browser).items() if status != "SUCCEEDED"}
 
 
 def _state(browser: Browser) -> str | None:
