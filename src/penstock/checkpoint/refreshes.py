@@ -12,12 +12,13 @@ Rules
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from penstock.checkpoint.files import write_whole
 
 _KEPT = 20
 
@@ -86,9 +87,4 @@ def _numbered(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.tmp")
-    with draft.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)
+    write_whole(file, text)

@@ -12,13 +12,13 @@ Rules
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.files import write_whole
 from penstock.checkpoint.offsets import committed_batch, parse_offset_log
 
 KEPT = 20  # batches, as the engine tells Spark
@@ -95,10 +95,5 @@ def finish(checkpoint: Path, before: Standing) -> Standing:
 
 
 def _write(file: Path, text: str) -> None:
-    draft = file.with_name(f".{file.name}.penstock.tmp")
-    with draft.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # of a file that was there before
-    draft.replace(file)
+    write_whole(file, text)
