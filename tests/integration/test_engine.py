@@ -186,7 +186,7 @@ def test_an_append_has_every_message_once(world: World) -> None:
 
 
 def test_the_progress_says_which_writer_ran(world: World) -> None:
-    for name, writer in (("appended", "delta-rs"), ("by_spark", "spark"), ("windows", "spark"), ("totals", "delta-rs")):
+    for name, writer in (("appended", "direct"), ("by_spark", "spark"), ("windows", "spark"), ("totals", "delta-rs")):
         world.platform.until(lambda name=name: world.writers(name), f"a batch of {name}")
         assert set(world.writers(name)) == {writer}, name
 

@@ -54,6 +54,13 @@ def settled(platform: Platform, spec: StreamSpec, want: list[tuple[Any, ...]], c
     platform.until(same, f"the rows of {spec.name}", 120, last)
 
 
+OF_EVERY_KIND = """
+    struct(v, named_struct('k', k) as inner) as s, array(v, null) as l, map('k', v) as m,
+    cast(v as decimal(10, 2)) as d, cast(at as date) as day, cast(k as binary) as b, cast(at as timestamp_ntz) as local,
+    v / 3 as f, cast(null as string) as empty
+"""
+
+
 def value(n: int) -> Any:
     """Messages of every kind: good, partly bad, bad, empty, none at all."""
     match n % 10:
@@ -79,7 +86,7 @@ def test_models_on_one_source_have_the_rows_and_counts_that_they_have_alone_and_
 ) -> None:
     # Given: models that append, filter, use other columns and replace by key; one keeps state and so reads alone.
     name = topic(1)
-    every = make_spec("every", name, "select part, pos, key, k, v, at from input")
+    every = make_spec("every", name, f"select part, pos, key, k, v, at, {OF_EVERY_KIND} from input")
     again = make_spec("again", name, "select k, v, pos as n, part, key, at from input")
     even = make_spec("even", name, "select k, v from input where v % 2 = 0")
     latest = make_spec("latest", name, "select part, max_by.k, max_by.v from (select part, k, v from input) max_by",
@@ -111,7 +118,7 @@ def test_models_on_one_source_have_the_rows_and_counts_that_they_have_alone_and_
     settled(platform, even, [row for row in rows(range(200)) if row[1] is not None and row[1] % 2 == 0], "k, v")
     settled(platform, latest, [("k199", 199)], "k, v")
     settled(platform, counts, [(140, sum(v for _, v in rows(range(200)) if v is not None))], "n, v")
-    columns = "part, pos, key, k, v, at"
+    columns = "part, pos, key, k, v, at, s, l, m, d, day, b, local, f, empty"
     settled(platform, alone, rows(range(200)), "k, v")
     settled(platform, every, platform.sql(f"select {columns} from {alone.name}"), columns)
 

@@ -304,7 +304,12 @@ def test_each_table_is_maintained_in_its_time(tmp_path: Path, monkeypatch: pytes
     assert looked(30) == []
     assert looked(31) == ["shop.b"]
     assert looked(200) == ["shop.a", "shop.b"], "the first time comes soon after the start"
-    assert looked(3500) == ["shop.b"]
+    _, (late, _) = reader(tmp_path, "shop.late", 0)
+    store.deploy("shop.late", late.to_json(), late.hash, verdict="NEW", new_checkpoint=False)
+    small_commits(tmp_path / "late", 1)
+    assert looked(10) == [], "a table that was made just now has nothing to be maintained"
+    assert looked(301) == ["shop.b", "shop.late"]
+    assert looked(3189) == ["shop.b"]
     assert looked(101) == ["shop.a", "shop.b"]
 
     met = Done("shop.a", "shop.a", conflict=True)

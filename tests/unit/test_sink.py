@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
 
 from penstock.engine.arrow import last_per_key
 from penstock.engine.sink import TableWriter, Target
@@ -69,7 +71,7 @@ def test_a_batch_is_appended_and_remembered(table: Path) -> None:
     assert rows(table) == [("a", 1), ("b", 2)]
     outcome = write.written(0)
     assert outcome is not None
-    assert (outcome.writer, outcome.rows) == ("delta-rs", 2)
+    assert (outcome.writer, outcome.rows) == ("direct", 2)
 
 
 def test_a_batch_that_comes_again_is_skipped(table: Path) -> None:
@@ -178,6 +180,34 @@ def test_a_concurrent_commit_of_somebody_else_is_no_obstacle(table: Path) -> Non
     DeltaTable(str(table)).delete("item = 'a'")
     write(Batch(("a", 2)), 1)
     assert rows(table) == [("a", 2)]
+
+
+def test_an_append_meets_the_commits_of_others(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deletes a row, and commits between the writer's look at the log and its own commit."""
+    write = writer(table)
+    write(Batch(("a", 1)), 0)
+    known = write._known
+    DeltaTable(str(table)).delete("item = 'a'")
+    monkeypatch.setattr(write, "_is_newest", lambda version: (version,) == known[:1] if known else False)
+    write(Batch(("b", 1)), 1)
+    assert rows(table) == [("b", 1)]
+    outcome = write.written(1)
+    assert outcome is not None
+    assert outcome.writer == "direct"
+    assert len(list(table.glob("*.parquet"))) == 2, "nothing is left of the commit that came too late"
+
+
+def test_an_append_goes_on_after_columns_and_constraints_were_added(table: Path) -> None:
+    write = writer(table)
+    write(Batch(("a", 1)), 0)
+    other = DeltaTable(str(table))
+    other.alter.add_columns(Schema([Field("more", PrimitiveType("string"))]).fields)
+    write(Batch(("b", 2)), 1)
+    assert rows(table) == [("a", 1), ("b", 2)]
+    DeltaTable(str(table)).alter.add_constraint({"small": "n < 5"})
+    with pytest.raises(DeltaError):
+        write(Batch(("c", 9)), 2)
+    assert rows(table) == [("a", 1), ("b", 2)]
 
 
 def test_an_empty_batch_makes_no_commit(table: Path) -> None:

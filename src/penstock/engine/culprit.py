@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from penstock.checkpoint.bisect import Range, bounds, culprit, failed_ranges
 from penstock.compiler.spec import StreamSpec
-from penstock.engine import failures, jobs, runtime, snapshot
+from penstock.engine import failures, jobs, pools, runtime, snapshot
 from penstock.errors import Kind, PenstockError
 from penstock.errors.catalogue import CONSTRAINT_BROKEN, EXPECTATION_BROKEN, STREAM_FAILED
 from penstock.paths import ProjectPaths, safe_name
@@ -120,7 +120,7 @@ class Culprits:
         spec = failure.spec.as_full("looked into")
         job = jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "culprit" / "job.py")
         session = runtime.session_for(self._spark, job.STREAM)
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", spec.name)
+        pools.enter(session.sparkContext, pools.LONG)
         session.sparkContext.setJobDescription(f"{spec.name}: which record is at fault?")
 
         def probe(part: Sequence[Range]) -> PenstockError | None:

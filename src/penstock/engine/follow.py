@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.compiler.spec import StreamSpec
-from penstock.engine import failures, jobs, runtime
+from penstock.engine import failures, jobs, pools, runtime
 from penstock.engine.messages import note_unknown
 from penstock.engine.streams import check_streaming
 from penstock.errors import PenstockError
@@ -81,7 +81,7 @@ class _Run:
 
 
 def _query(session: SparkSession, stream: runtime.Stream, checkpoint: Path, channel: socket.socket) -> StreamingQuery:
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", "default")  # somebody waits for it
+    pools.enter(session.sparkContext, pools.PEOPLE)  # somebody waits for it
     session.sparkContext.setJobDescription("followed query")
     rows = stream.build(session)
     check_streaming(rows, stream.output_mode)

@@ -6,6 +6,8 @@ Rules
 - What jobs decode with the same text is decoded once, and counted once (`runtime.counted`, `runtime.rows`): records
   and rows stay in the JVM, as relations that plans of any session can hold. Jobs that take other columns decode by
   themselves, from the same messages.
+- What a job makes of few messages by projections and filters alone, Spark's optimizer has computed when it is done:
+  such rows are fetched without a job of Spark's, which would take longer than all the rest.
 - The first job that asks does the work; the views on the way to it are made for that one alone. When it fails, each of
   the others tries for itself and fails by itself.
 """
@@ -19,10 +21,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from penstock.engine.topic_files import ARROW
 from penstock.kafka.slices import Message
 
+_COMPUTED = "LocalTableScan"  # what is left of a plan whose rows are known
+_FEW = 2_000  # messages
+_PART = 4 << 20  # bytes that are handed over at once
 SINGLE = "spark.sql.leafNodeDefaultParallelism"  # few rows are worth one task
 
 
@@ -68,6 +74,30 @@ class Given:
             return self._computed[key]
 
 
+class AtHand(ClassicDataFrame):  # type: ignore[misc]
+    """Rows of a job that had given messages; fetched without a job of Spark's where Spark has computed them already."""
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 -- Spark's name
+        plan = self._jdf.queryExecution().executedPlan()
+        if plan.nodeName() != _COMPUTED:
+            return super().toArrow()
+        session = self.sparkSession
+        converters = getattr(_class(session, "org.apache.spark.sql.execution.arrow.ArrowConverters$"), "MODULE$")
+        rows = _class(session, "scala.collection.immutable.ArraySeq").unsafeWrapArray(plan.executeCollect())
+        if rows.isEmpty():
+            return _table(converters.createEmptyArrowBatch(plan.schema(), "UTC", True, False))
+        parts = converters.toBatchWithSchemaIterator(rows.iterator(), plan.schema(), 0, _PART, "UTC", True, False)
+        found = []
+        while parts.hasNext():
+            found.append(_table(parts.next()))
+        return pa.concat_tables(found)
+
+
+def _table(stream: bytes) -> pa.Table:
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
 class GivenSession:
     """A Spark session but for `format("kafka")`."""
 
@@ -79,6 +109,10 @@ class GivenSession:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
+
+    @property
+    def size(self) -> int:
+        return self._given.size
 
     @property
     def readStream(self) -> _Reader:  # noqa: N802 -- Spark's names
@@ -116,6 +150,13 @@ class _View:
 
     def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802 -- Spark's names
         self._later[name] = self._make
+
+
+def built(build: Callable[[SparkSession], DataFrame], session: SparkSession) -> DataFrame:
+    """What a job makes of the messages that its session is given; many of them are worth a job of Spark's."""
+    rows = build(session)
+    few = cast("GivenSession", session).size <= _FEW
+    return AtHand(rows._jdf, rows.sparkSession) if few else rows
 
 
 def session(session: SparkSession, given: Given) -> SparkSession:
@@ -174,20 +215,21 @@ def arrow_of(messages: Sequence[Message]) -> pa.Table:
 
 def _frame(session: SparkSession, plan: Any) -> DataFrame:
     """A plan as a DataFrame of a session, whichever session it comes from."""
-    jvm = session._jvm
-    assert jvm is not None
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    dataset = _class(session, "org.apache.spark.sql.classic.Dataset")
+    return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)
+
+
+def _class(session: SparkSession, name: str) -> Any:
+    """A class of the JVM's by its whole name: part by part, the JVM would look through all jars for each of them."""
+    return getattr(session._jvm, name)
 
 
 def _computed(session: SparkSession, source: str, query: DataFrame) -> Computed:
-    jvm = session._jvm
-    assert jvm is not None
     execution = query._jdf.queryExecution()
     plan = execution.executedPlan()
-    rows = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(plan.executeCollect())
-    relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
-        plan.output(), rows, False, jvm.scala.Option.empty()
-    )
+    rows = _class(session, "scala.collection.immutable.ArraySeq").unsafeWrapArray(plan.executeCollect())
+    relations = _class(session, "org.apache.spark.sql.catalyst.plans.logical.LocalRelation")
+    relation = relations(plan.output(), rows, False, _class(session, "scala.Option").empty())
     found = execution.observedMetrics().get(source)
     counts: dict[str, int] = {}
     if found.isDefined():

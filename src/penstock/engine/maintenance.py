@@ -10,7 +10,8 @@ Rules
   streams' batches for ever.
 - Nothing is deleted that a deployed stream has still to read, stopped or not: then the table keeps it for as long as
   that takes.
-- One table at a time; an hour after the last time, or as its settings say. The first time comes soon after the start.
+- One table at a time; an hour after the last time, or as its settings say. The first time comes minutes after the
+  engine has started, or the stream is deployed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 
 SMALL = 64 << 20  # bytes: files below are put together up to here
 ENOUGH = 8  # small files before it is worth a commit
-_FIRST = 300.0  # seconds after the start, at the latest
+_FIRST = 300.0  # seconds after a stream was first seen, at the latest
 _AGAIN = 60.0  # seconds after a compaction that gave up
 _LOOK = 10.0
 _COMMITS = 20  # since the log's last checkpoint, before a new one is written here
@@ -259,7 +260,6 @@ class Maintenance:
         self._settings = settings
         self._locate = locate  # the path of a table, if there is one
         self._quiet = quiet
-        self._began = time.monotonic()
         self._next: dict[str, float] = {}
         self._one = threading.Lock()
         self._ending = threading.Event()
@@ -282,7 +282,7 @@ class Maintenance:
         done = []
         for want in self._store.all_desired():
             every = self._of(StreamSpec.from_json(want.spec_json)).every / 1000
-            due = self._next.setdefault(want.stream, self._began + min(_FIRST, every))
+            due = self._next.setdefault(want.stream, time.monotonic() + min(_FIRST, every))
             if time.monotonic() < due or self._ending.is_set():
                 continue
             self._next[want.stream] = time.monotonic() + every

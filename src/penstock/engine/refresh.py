@@ -24,7 +24,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint.refreshes import Inputs, Offsets, read_inputs, write_commit, write_inputs
-from penstock.engine import snapshot, tables
+from penstock.engine import pools, snapshot, tables
 from penstock.engine.sink import TableWriter
 from penstock.engine.snapshot import Broker, TableWatch, Topic
 from penstock.kafka.topic_watch import TopicWatch
@@ -130,7 +130,7 @@ class Refresh:
     # -- the loop -----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
         context = self._session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", self._plan.name)
+        pools.enter(context, pools.LONG)
         context.setJobGroup(str(self.runId), self._plan.name, interruptOnCancel=True)
         window = self._plan.time_window_ms / 1000
         try:

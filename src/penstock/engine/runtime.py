@@ -31,11 +31,11 @@ from penstock.checkpoint.standing import Standing
 from penstock.compiler.messages import Messages
 from penstock.compiler.quality import BAD, EMPTY, PARTLY
 from penstock.compiler.spec import Publish
-from penstock.engine import failures, keys, real_time, snapshot, tables, topic_files
+from penstock.engine import failures, keys, pools, real_time, snapshot, tables, topic_files
 from penstock.engine.changed_rows import Deletions, Follow
 from penstock.engine.changes import Changes
 from penstock.engine.expectations import Judge
-from penstock.engine.given import SINGLE, GivenSession
+from penstock.engine.given import SINGLE, GivenSession, built
 from penstock.engine.identity import Mark, application
 from penstock.engine.messages import REGISTRY_CONF, decoded, note_unknown
 from penstock.engine.publish import Publisher
@@ -49,7 +49,7 @@ from penstock.kafka.security import effective, java_options, values_of
 from penstock.kafka.tail import Tail
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.kafka.writing import ensure_topic
-from penstock.paths import ProjectPaths
+from penstock.paths import ProjectPaths, is_beside
 from penstock.project.expectations import Expectation
 
 __all__ = [
@@ -292,9 +292,9 @@ def start(
     """Start the stream on its checkpoint. `prepare` sees the writer, and what is no query of Spark's, before the first
     batch does."""
     # The pool is a property of this thread, and the query's own thread inherits it.
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", stream.name)
-    session.sparkContext.setJobDescription(stream.name)
     history = stream.backfill and not backfill.is_over(checkpoint)
+    pools.enter(session.sparkContext, _pool(stream, history=history))
+    session.sparkContext.setJobDescription(stream.name)
     session.conf.set(_HISTORY_CONF, str(history).lower())
     rows = None if stream.is_full else stream.build(session)
     judge, follow = stream.judge, stream.follow
@@ -345,6 +345,12 @@ def start(
     return Running(sink.trigger(processingTime=every).start(), writer)
 
 
+def _pool(stream: Stream, *, history: bool) -> str:
+    if stream.publish is not None and stream.publish.real_time:
+        return pools.REAL_TIME
+    return pools.LONG if history or is_beside(stream.name) else pools.STREAMS
+
+
 def _shared(
     session: SparkSession,
     stream: Stream,
@@ -355,7 +361,8 @@ def _shared(
 ) -> Member:
     session.conf.set(SINGLE, "1")
     broker, topic = _broker(session, sharing.topic), sharing.topic
-    member = Member(session, stream.name, stream.build, writer, checkpoint, sharing.stands, sharing.run_id)
+    build = partial(built, stream.build)
+    member = Member(session, stream.name, build, writer, checkpoint, sharing.stands, sharing.run_id)
     if prepare:
         prepare(writer, member)
 

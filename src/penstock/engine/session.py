@@ -18,19 +18,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock import jars
-from penstock.engine import archive
+from penstock.engine import archive, pools
 from penstock.errors.catalogue import PORT_TAKEN
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings
 
 LOOPBACK = "127.0.0.1"
-
-_FAIR_POOLS = """<?xml version="1.0"?>
-<allocations>
-  <!-- Queries of people (dbt, penstock query, notebooks) run in the default pool and come before the streams. -->
-  <pool name="default"><schedulingMode>FAIR</schedulingMode><weight>4</weight><minShare>1</minShare></pool>
-</allocations>
-"""
 
 COMMON = {
     "spark.scheduler.mode": "FAIR",
@@ -95,8 +88,8 @@ def create(
     scratch = paths.engine / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # of an engine that was killed
     scratch.mkdir()
-    pools = paths.engine / "pools.xml"
-    pools.write_text(_FAIR_POOLS)
+    allocations = paths.engine / "pools.xml"
+    allocations.write_text(pools.XML)
     # Spark passes its settings to the JVM as arguments, which every user of the machine can read.
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
@@ -112,7 +105,7 @@ def create(
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
-        "spark.scheduler.allocation.file": str(pools),
+        "spark.scheduler.allocation.file": str(allocations),
         "spark.sql.shuffle.partitions": str(engine.shuffle_partitions),
         "spark.sql.warehouse.dir": str(paths.warehouse),
         "spark.sql.catalogImplementation": "hive",

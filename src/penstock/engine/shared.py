@@ -11,8 +11,8 @@ Rules
 - A member's error ends that member alone, and so does what it lacks and the topic has lost. A reading that fails in
   another way ends all of them.
 - A member that takes long holds nobody up for longer than `PATIENCE`: the round goes on without it, and it catches up.
-- After a round the loop rests for half as long as it worked, at most a second: under load batches become larger, not
-  more.
+- After a round the loop rests for a quarter as long as it worked, at most half a second: under load batches become
+  larger, not more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint.standing import Position, Standing, finish, plan
-from penstock.engine import given
+from penstock.engine import given, pools
 from penstock.engine.given import Given
 from penstock.engine.sink import TableWriter
 from penstock.errors import PenstockError
@@ -43,7 +43,8 @@ CHUNK = 20_000  # messages of a batch, at most: they pass through the driver's m
 PATIENCE = 5.0  # seconds that a round waits for its members
 _END = 10.0  # seconds that a cancelled batch has to end
 _LOOK = 0.2  # seconds that one look for messages takes, at most
-_LONGEST_REST = 1.0
+_LONGEST_REST = 0.5
+_WORKERS = 3  # batches under way for each core: one waits for the JVM, the disk and the interpreter most of the time
 _IDLE_AFTER = 5.0  # seconds without a batch
 _MARKS_AFTER = 1.0  # seconds after which marks of transactions, which are no messages, are passed
 
@@ -178,7 +179,7 @@ class Member:
     def _run(self, batch: Given, until: Position) -> None:
         began, before, self._began = time.monotonic(), self._began, time.monotonic()
         context = self._session.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", self.name)
+        pools.enter(context, pools.STREAMS)
         context.setJobGroup(self.runId, self.name, interruptOnCancel=True)
         stands = self.stands
         if stands.planned is None:
@@ -345,7 +346,7 @@ class Reader:
             self._waiting, self._waiting_from, self._last = [], {}, began
             self._give(pool, there, messages, until)
             worked += time.monotonic() - began
-            self._rest(min(worked / 2, _LONGEST_REST))
+            self._rest(min(worked / 4, _LONGEST_REST))
         elif not self._waiting and self._waiting_until == at:
             for each in there:
                 each.rest()
@@ -395,7 +396,7 @@ class Readers:
             if found is not None and found.join(member):
                 return
             session = self._spark.newSession()
-            workers = max(2, int(self._spark.sparkContext.defaultParallelism))
+            workers = _WORKERS * max(1, int(self._spark.sparkContext.defaultParallelism))
             made = self._readers[key] = Reader(session, name, tail(), pace, workers)
             made.join(member)
             made.start()

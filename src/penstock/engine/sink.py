@@ -3,8 +3,9 @@
 Rules
 - A batch is committed together with its identity (`engine.identity`) in one Delta transaction: after a crash the same
   batch comes again, is found to be in, and is skipped.
-- Small batches are fetched as Arrow and committed by delta-rs in milliseconds; large ones by Spark's own writer, with
-  the same identity. Either sees what the other wrote.
+- Small batches are fetched as Arrow and committed in milliseconds: appended directly (`engine.appends`) where the table
+  asks nothing of its writers, else by delta-rs; large ones by Spark's own writer. All with the same identity, and each
+  sees what the others wrote.
 - A full refresh is a batch that replaces all rows of the table, in one commit as well.
 - The number of rows is known before the batch runs when all inputs are topics; else a bounded look decides.
 - An upsert replaces rows by key; rows that are changes (`engine.changes`) replace or delete only what is older.
@@ -16,6 +17,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import DataFrame
 
 from penstock.checkpoint.offsets import committed_batch, kafka_rows
+from penstock.engine import appends
 from penstock.engine.arrow import last_per_key
 from penstock.engine.changed_rows import Deletions, Follow
 from penstock.engine.changes import Changes, clauses, newest_by_arrival
@@ -36,6 +39,8 @@ from penstock.engine.expectations import HELD, Judge
 from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
 from penstock.engine.publish import CHUNK, Publisher, by_partition
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, LEASE_LOST
+
+log = logging.getLogger(__name__)
 
 ROWS = "rows"  # what the rows of a live test are counted as
 _TRIES = 5  # commits that met a concurrent one of somebody else (OPTIMIZE, a delete by hand)
@@ -67,7 +72,7 @@ class Written:
     """What became of a batch."""
 
     batch_id: int
-    writer: str  # delta-rs | spark | skipped | empty
+    writer: str  # direct | delta-rs | spark | skipped | empty
     rows: int
     violations: Mapping[str, int] = field(default_factory=dict)  # expectation -> rows that do not hold it
     anew: bool = False  # the violations are all there are, not those of this batch
@@ -89,6 +94,8 @@ class TableWriter:
         self.error: BaseException | None = None
         self.small_batch_rows = target.small_batch_rows  # looked up at each batch
         self._table = self._open()
+        self._known: tuple[int, Mark] | None = None  # the newest version that was looked at, and the newest mark in it
+        self._layout: appends.Layout | None = None  # of that version, for rows that are appended directly
         self._large = False  # the last refresh was too large for delta-rs
 
     def _open(self) -> DeltaTable:
@@ -116,6 +123,7 @@ class TableWriter:
             if mark.token == self._token:
                 return
             properties = self._properties(Mark(self._token, mark.batch_id))
+            self._known = None
             try:
                 self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=properties)
             except CommitFailedError:
@@ -202,7 +210,7 @@ class TableWriter:
             return Written(batch_id, "empty", 0, violations)
         if self._target.mode == "upsert":
             rows = changes.newest(rows, keys) if changes else last_per_key(rows, keys)
-        outcome = Written(batch_id, "skipped", 0) if written else self._by_delta_rs(rows, batch_id)
+        outcome = Written(batch_id, "skipped", 0) if written else self._by_arrow(rows, batch_id)
         if self._publisher is not None:
             self._publisher.send(rows.to_batches(max_chunksize=CHUNK), batch_id)
         return replace(outcome, violations=violations)
@@ -264,21 +272,53 @@ class TableWriter:
         keys = self._target.follow.keys if self._target.follow else self._target.keys
         return all(types[key].split("(")[0] in _SIMPLE for key in keys)
 
-    # -- delta-rs -----------------------------------------------------------------------------------------------------
-    def _by_delta_rs(self, rows: pa.Table, batch_id: int) -> Written:
+    # -- small batches ------------------------------------------------------------------------------------------------
+    def _by_arrow(self, rows: pa.Table, batch_id: int) -> Written:
         for _ in range(_TRIES):
             try:
-                if self._target.mode == "upsert":
-                    self._merge(rows, batch_id)
-                else:
-                    mode: Literal["append", "overwrite"] = "append" if self._target.mode == "append" else "overwrite"
-                    write_deltalake(self._table, rows, mode=mode, commit_properties=self._commit(batch_id))
-            except CommitFailedError:
+                return Written(batch_id, self._committed(rows, batch_id), rows.num_rows)
+            except (CommitFailedError, FileExistsError):
+                self._known = None
                 if self._mark().batch_id >= batch_id:
                     return Written(batch_id, "skipped", 0)
-                continue
-            return Written(batch_id, "delta-rs", rows.num_rows)
         raise LEASE_LOST.error(f"{self._target.stream}: batch {batch_id} met {_TRIES} concurrent commits.")
+
+    def _committed(self, rows: pa.Table, batch_id: int) -> str:
+        """Commit the rows to the version that is known; who did it."""
+        if self._target.mode == "append" and self._appended(rows, batch_id):
+            return "direct"
+        known, self._known = self._known, None
+        if self._target.mode == "upsert":
+            self._merge(rows, batch_id)
+        else:
+            mode: Literal["append", "overwrite"] = "append" if self._target.mode == "append" else "overwrite"
+            write_deltalake(self._table, rows, mode=mode, commit_properties=self._commit(batch_id))
+        version = self._table.version()
+        if known is not None and version == known[0] + 1:  # else others came before this commit, or after it
+            self._known = version, Mark(self._token, batch_id)
+        return "delta-rs"
+
+    def _appended(self, rows: pa.Table, batch_id: int) -> bool:
+        """Append the rows directly; False when the table or the rows are not for that."""
+        if self._known is None:
+            self._mark()
+        fitted = self._layout.fitted(rows) if self._layout is not None else None
+        if self._layout is None or fitted is None or self._known is None:
+            return False
+        version, mark = self._known[0] + 1, Mark(self._token, batch_id)
+        appends.append(Path(self._target.path), fitted, version, self._app, mark.version)
+        self._known = version, mark
+        if version % self._layout.checkpoint_every == 0:
+            self._checkpoint()
+        return True
+
+    def _checkpoint(self) -> None:
+        """Let readers of the log begin here. Nothing is lost without it; the next one comes later."""
+        try:
+            self._table.update_incremental()
+            self._table.create_checkpoint()
+        except (DeltaError, OSError) as problem:
+            log.warning("%s: the log of its table has no new checkpoint: %s", self._target.stream, problem)
 
     def _merge(self, rows: pa.Table, batch_id: int) -> None:
         same = " AND ".join(f'(target."{key}" IS NOT DISTINCT FROM source."{key}")' for key in self._target.keys)
@@ -359,7 +399,7 @@ class TableWriter:
 
     def _rows(self) -> int:
         """How many rows the table has."""
-        self._mark()
+        self._table.update_incremental()
         counts = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
         return sum(int(count or 0) for count in counts.to_pylist())
 
@@ -370,14 +410,25 @@ class TableWriter:
     # -- identity -----------------------------------------------------------------------------------------------------
     def _mark(self) -> Mark:
         """The newest mark in the log; LEASE_LOST when it is a newer writer's."""
-        try:
-            self._table.update_incremental()
-        except DeltaError:  # after a long rest: the commits since are gone from the log, behind a checkpoint
-            self._table = DeltaTable(self._target.path)
-        mark = Mark.of(self._table.transaction_version(self._app))
+        if self._known is None or not self._is_newest(self._known[0]):
+            try:
+                self._table.update_incremental()
+            except DeltaError:  # after a long rest: the commits since are gone from the log, behind a checkpoint
+                self._table = DeltaTable(self._target.path)
+            self._known = self._table.version(), Mark.of(self._table.transaction_version(self._app))
+            self._layout = appends.layout(self._table) if self._target.mode == "append" else None
+        mark = self._known[1]
         if mark.token > self._token:
             raise LEASE_LOST.error(f"{self._target.stream}: a newer engine (token {mark.token}) writes this table now.")
         return mark
+
+    def _is_newest(self, version: int) -> bool:
+        """Whether nobody has committed since: a look at two names, where delta-rs would go through the log.
+
+        Commits are cleared away from the oldest on: where the one that is known is still there, the next would be, too.
+        """
+        folder = Path(self._target.path) / "_delta_log"
+        return (folder / f"{version:020d}.json").exists() and not (folder / f"{version + 1:020d}.json").exists()
 
     def _commit(self, batch_id: int) -> CommitProperties:
         return self._properties(Mark(self._token, batch_id))
@@ -398,7 +449,7 @@ class TopicWriter(TableWriter):
     def _mark(self) -> Mark:
         return Mark(self._token, self._publisher.newest if self._publisher else NO_BATCH)
 
-    def _by_delta_rs(self, rows: pa.Table, batch_id: int) -> Written:
+    def _by_arrow(self, rows: pa.Table, batch_id: int) -> Written:
         return Written(batch_id, "kafka", rows.num_rows)
 
     def _to_table(self, rows: DataFrame, batch_id: int) -> Written:

@@ -120,9 +120,20 @@ class Tail:
             is_end = message.error() is not None and message.error().code() == KafkaError._PARTITION_EOF
             if self._at.get(number, 0) >= left.get(number, 0):
                 left.pop(number, None)
-            elif is_end:
-                raise self._lost(f"partition {number} ends at {message.offset()}, not at {left[number]}")
+            elif is_end and number in left:
+                self._look_for_end(number, left[number])
         return found
+
+    def _look_for_end(self, number: int, wanted: int) -> None:
+        """Ask the broker where a partition ends: what the client said of it may be older than what came behind it."""
+        partition = TopicPartition(self._topic, number)
+        try:
+            _, end = self._client.get_watermark_offsets(partition, timeout=_ANSWER, cached=False)
+        except KafkaException as problem:
+            log.info("topic '%s': %s", self._topic, problem)
+            return  # a broker that does not answer is waited for
+        if end < wanted:
+            raise self._lost(f"partition {number} ends at {end}, not at {wanted}")
 
     def _go(self, at: Position) -> None:
         if dict(at) == self._at:

@@ -64,8 +64,8 @@ OWN = (
     Setting("publish", "`{topic: …, value: {format: avro}}`", "none", "the rows go to a Kafka topic, too: see "
             "[Publishing to Kafka](#publishing-to-kafka)"),
     _of("mode", MODES, "`real_time`: from topic to topic within milliseconds: see [In real time](#in-real-time)"),
-    Setting("small_batch_rows", "number of rows", None, "up to here a batch is committed by delta-rs, above by "
-            "Spark; 0: always Spark"),
+    Setting("small_batch_rows", "number of rows", None, "up to here a batch passes through the driver's memory and "
+            "is committed in milliseconds, above by Spark's own writer; 0: always by Spark"),
     Setting("expectations", f"list of `{{{', '.join(EXPECTATION_KEYS)}}}`", "none", "what every row is expected to "
             "be: see [Expectations](#expectations)"),
     Setting("maintenance", "`{every: '1 hour', keep: '1 day'}`", "as the profile says", "how often small files of the "

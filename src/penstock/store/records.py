@@ -107,7 +107,7 @@ class Progress:
     rows_in: int
     rows_out: int
     duration_ms: int
-    writer: str  # delta-rs | spark | skipped | empty
+    writer: str  # direct | delta-rs | spark | skipped | empty
     rows_in_per_s: float = 0.0
     offsets: dict[str, Any] = field(default_factory=dict)
     state_rows: int = 0
