@@ -49,7 +49,7 @@ COMMERCIALS = {
     ),
 }
 NEXMARK = {name: (sql, full) for name, (sql, _, full) in nexmark.QUERIES.items()}
-QUICK = ("per brand", "windows", "q1", "q3")
+QUICK = ("per brand", "windows", "q0", "q1", "q2", "q3")
 
 
 @dataclass(frozen=True)

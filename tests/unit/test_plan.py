@@ -88,7 +88,7 @@ def test_a_setting_of_the_trigger_restarts_and_keeps_the_state(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"small_batch_rows": 7}, "small_batch_rows 50000 -> 7"),
+        ({"small_batch_rows": 7}, "small_batch_rows 200000 -> 7"),
         ({"path": "models/sub/m.sql"}, "models/sub/m.sql"),
         ({"unique_id": "model.other.m"}, "model.other.m"),
     ],

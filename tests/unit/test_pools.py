@@ -10,6 +10,7 @@ import pytest
 
 from penstock.engine import pools, runtime
 from penstock.engine.runtime import Stream
+from penstock.engine.session import result_size
 from penstock.paths import beside
 
 
@@ -45,3 +46,8 @@ def test_a_thread_enters_a_pool_by_spark_s_property() -> None:
     context: Any = MagicMock()
     pools.enter(context, pools.LONG)
     context.setLocalProperty.assert_called_once_with("spark.scheduler.pool", "long")
+
+
+@pytest.mark.parametrize(("memory", "size"), [("1g", "256m"), ("512m", "131072k"), ("2G", "512m")])
+def test_a_result_may_take_a_quarter_of_the_heap(memory: str, size: str) -> None:
+    assert result_size(memory) == size

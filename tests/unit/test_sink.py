@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.schema import PrimitiveType
+from pyspark.errors import PySparkException
 
 from penstock.engine.arrow import last_per_key
 from penstock.engine.sink import TableWriter, Target
@@ -208,6 +209,42 @@ def test_an_append_goes_on_after_columns_and_constraints_were_added(table: Path)
     with pytest.raises(DeltaError):
         write(Batch(("c", 9)), 2)
     assert rows(table) == [("a", 1), ("b", 2)]
+
+
+def test_rows_for_which_the_driver_has_no_room_are_left_to_spark(table: Path) -> None:
+    class Wide(Batch):
+        def toArrow(self) -> pa.Table:  # noqa: N802 -- Spark's name
+            raise PySparkException(
+                "Total size of serialized results is bigger than spark.driver.maxResultSize (256.0 MiB)"
+            )
+
+    write = writer(table)
+    checkpoint(table, 0, 800)
+    checkpoint(table, 1, 1600)
+    checkpoint(table, 2, 1900)
+    wide: Any = Wide(("a", 1))
+    assert write._small(wide, 1) is None
+    assert write._small(wide, 1) is None, "Spark is not asked twice for as many rows"
+    narrow: Any = Batch(("a", 1))
+    assert write._small(narrow, 1) is None
+    assert write._small(narrow, 2) is not None, "fewer rows may find room"
+
+
+def test_another_failure_of_a_fetch_is_the_batch_s(table: Path) -> None:
+    class Broken(Batch):
+        def toArrow(self) -> pa.Table:  # noqa: N802 -- Spark's name
+            raise PySparkException("boom")
+
+    checkpoint(table, 0, 1)
+    checkpoint(table, 1, 2)
+    with pytest.raises(PySparkException, match="boom"):
+        writer(table)(Broken(("a", 1)), 1)  # type: ignore[arg-type]
+
+
+def checkpoint(table: Path, batch: int, offset: int) -> None:
+    folder = table.parent / "checkpoint" / "offsets"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(batch)).write_text(f'v1\n{{}}\n{{"clicks":{{"0":{offset}}}}}')
 
 
 def test_an_empty_batch_makes_no_commit(table: Path) -> None:

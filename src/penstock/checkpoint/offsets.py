@@ -80,12 +80,18 @@ def committed(checkpoint: Path, inputs: Sequence[Input], written: int = -1) -> d
 
 def initial(checkpoint: Path, inputs: Sequence[Input]) -> dict[str, Offset]:
     """Where the stream began in each topic, as Spark wrote it down at its first look; empty before that."""
-    found: list[Offset | None] = []
-    for file in sorted((checkpoint / "sources").glob("*/0")):
+    found = list(_begins(checkpoint).values())
+    return by_relation(found, [item for item in inputs if isinstance(item, KafkaInput)])
+
+
+def _begins(checkpoint: Path) -> dict[int, Offset | None]:
+    """Where the stream began, by the position of the source; of topics alone."""
+    found: dict[int, Offset | None] = {}
+    for file in (checkpoint / "sources").glob("*/0"):
         text = file.read_text(encoding="utf-8")
         if "{" in text:  # a zero byte and `v1` come before it
-            found.append(normalised(text[text.index("{") :]))
-    return by_relation(found, [item for item in inputs if isinstance(item, KafkaInput)])
+            found[int(file.parent.name)] = normalised(text[text.index("{") :])
+    return dict(sorted(found.items()))
 
 
 def normalised(value: Any) -> Offset | None:
@@ -99,18 +105,19 @@ def normalised(value: Any) -> Offset | None:
 
 
 def kafka_rows(checkpoint: Path, batch_id: int) -> int | None:
-    """How many messages a batch reads, from the offsets before and after it; None when a source is no topic.
-
-    A first batch starts where the stream was told to start, which the checkpoint does not say: None, too.
-    """
+    """How many messages a batch reads, from the offsets before and after it; None when a source is no topic."""
     try:
         ends = parse_offset_log((checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8"))
-        starts = parse_offset_log((checkpoint / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8"))
+        if batch_id > 0:
+            text = (checkpoint / "offsets" / str(batch_id - 1)).read_text(encoding="utf-8")
+            starts = dict(enumerate(parse_offset_log(text)))
+        else:
+            starts = _begins(checkpoint)
     except FileNotFoundError:
         return None
     rows = 0
     for position, end in enumerate(ends):
-        start = starts[position] if position < len(starts) else None
+        start = starts.get(position)
         if end is None:
             continue
         if start is None or not all(isinstance(partitions, dict) for partitions in end.values()):

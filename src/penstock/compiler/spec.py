@@ -274,7 +274,7 @@ class StreamSpec(Frozen):
     output: Output
     trigger: Trigger = Trigger()
     shuffle_partitions: int = 2  # frozen into a stateful checkpoint
-    small_batch_rows: int = 50_000  # up to here a batch passes through the driver, not through Spark's writer
+    small_batch_rows: int = 200_000  # up to here a batch passes through the driver, not through Spark's writer
     follow: Follow | None = None
     functions: tuple[tuple[str, str], ...] = ()  # of the project, that the SQL calls: name and a hash of the definition
     maintenance: OwnMaintenance | None = None  # None: as the profile says

@@ -100,6 +100,7 @@ def create(
     conf = COMMON | {
         "spark.app.name": f"penstock {paths.project.name}",
         "spark.driver.memory": engine.memory,
+        "spark.driver.maxResultSize": result_size(engine.memory),
         "spark.driver.extraJavaOptions": f"{_java_options(paths)} {classes}",
         "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -122,6 +123,12 @@ def create(
         options = settings.schema_registry.model_dump(mode="json")["options"]
         conf["spark.penstock.registry.options"] = json.dumps(options)
     return _build(f"local[{engine.cores}]", conf | engine.spark_conf)
+
+
+def result_size(memory: str) -> str:
+    """The most that a job may bring to the driver: a part of its heap. Larger results are an error, and not its end."""
+    smaller = {"g": "m", "m": "k", "k": "b"}
+    return f"{int(memory[:-1]) * 1024 // 4}{smaller[memory[-1].lower()]}"
 
 
 def for_tests(paths: ProjectPaths, memory: str = "1g") -> SparkSession:

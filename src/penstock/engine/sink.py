@@ -18,6 +18,7 @@ Rules
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from typing import Any, Literal
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from penstock.checkpoint.offsets import committed_batch, kafka_rows
@@ -45,6 +48,8 @@ log = logging.getLogger(__name__)
 ROWS = "rows"  # what the rows of a live test are counted as
 _TRIES = 5  # commits that met a concurrent one of somebody else (OPTIMIZE, a delete by hand)
 _SIMPLE = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "decimal"})
+_SURE = 20_000  # rows for which there is room, however wide they are
+_TOO_LARGE = "spark.driver.maxResultSize"  # stands in what Spark says of a result for which there is no room
 _REPLACE = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 
 
@@ -93,6 +98,7 @@ class TableWriter:
         self._newest = NO_BATCH  # that was written here
         self.error: BaseException | None = None
         self.small_batch_rows = target.small_batch_rows  # looked up at each batch
+        self._most = sys.maxsize  # rows for which there is room in the driver, as far as is known
         self._table = self._open()
         self._known: tuple[int, Mark] | None = None  # the newest version that was looked at, and the newest mark in it
         self._layout: appends.Layout | None = None  # of that version, for rows that are appended directly
@@ -229,36 +235,49 @@ class TableWriter:
 
     def _small(self, batch: DataFrame, batch_id: int) -> pa.Table | None:
         """The batch as Arrow if it is small and delta-rs can write it; None leaves it to Spark."""
-        limit = self.small_batch_rows
+        limit = min(self.small_batch_rows, self._most)
         if limit <= 0 or not self._arrow_keys(batch):
             return None
         if self._target.mode == "replace":
             return self._look_at_refresh(batch, limit)
         expected = kafka_rows(self._target.checkpoint, batch_id)
-        joined = self._target.stateful and self._target.mode == "append"  # may give many rows for few messages
-        if expected is not None and not joined:
-            return batch.toArrow() if expected <= limit else None
+        if expected is not None and not self._target.stateful:
+            return self._fetched(batch, expected) if expected <= limit else None
+        joined = self._target.mode == "append"  # may give many rows for few messages
+        if expected is not None and not joined and expected <= min(limit, _SURE):
+            return batch.toArrow()
         if self._target.stateful or batch_id == 0:
             return self._look_persisted(batch, limit)
-        rows = batch.limit(limit + 1).toArrow()
-        return rows if rows.num_rows <= limit else None
+        rows = self._fetched(batch.limit(limit + 1), limit)
+        return rows if rows is not None and rows.num_rows <= limit else None
+
+    def _fetched(self, batch: DataFrame, expected: int) -> pa.Table | None:
+        """The rows, if the driver has room for them; else Spark writes batches of that size from now on."""
+        try:
+            return batch.toArrow()
+        except (PySparkException, Py4JJavaError) as problem:
+            if _TOO_LARGE not in str(problem):
+                raise
+        self._most = max(expected // 2, 1)
+        log.info("%s: its rows are wide: from %s on, batches are written by Spark", self._target.stream, self._most)
+        return None
 
     def _look_at_refresh(self, rows: DataFrame, limit: int) -> pa.Table | None:
         """All rows of a refresh if they are few; one that was large is not computed twice to find that out again."""
         if self._large:
             return None
-        found = rows.limit(limit + 1).toArrow()
-        self._large = found.num_rows > limit
+        found = self._fetched(rows.limit(limit + 1), limit)
+        self._large = found is None or found.num_rows > limit
         return None if self._large else found
 
     def _look_persisted(self, batch: DataFrame, limit: int) -> pa.Table | None:
         # A stateful plan must run once and whole: half of it would leave partitions without their state. And so must a
         # first batch, whose size is not known before: what passes twice is counted twice.
         batch.persist()
-        rows = None
         try:
-            if batch.count() <= limit:
-                rows = batch.toArrow()
+            count = batch.count()
+            rows = self._fetched(batch, count) if count <= limit else None
+            if rows is not None:
                 batch.unpersist()
         except BaseException:
             batch.unpersist()

@@ -127,7 +127,7 @@ STREAM = runtime.Stream(
     time_window_ms=1000,
     continuous=True,
     shuffle_partitions=2,
-    small_batch_rows=50000,
+    small_batch_rows=200000,
     stateful=False,
 )
 

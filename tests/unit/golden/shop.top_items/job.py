@@ -121,9 +121,9 @@ STREAM = runtime.Stream(
     time_window_ms=5000,
     continuous=False,
     shuffle_partitions=2,
-    small_batch_rows=50000,
+    small_batch_rows=200000,
     stateful=False,
-    definition="9a6222db4ee92287",
+    definition="255d1bf411127c28",
     topics=(SHOP__CLICKS_TOPIC,),
     tables=("shop.views_per_minute",),
 )

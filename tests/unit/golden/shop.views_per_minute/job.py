@@ -41,7 +41,7 @@ STREAM = runtime.Stream(
     time_window_ms=2000,
     continuous=False,
     shuffle_partitions=4,
-    small_batch_rows=50000,
+    small_batch_rows=200000,
     stateful=True,
 )
 
