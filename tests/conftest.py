@@ -8,7 +8,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,7 @@ class Platform:
     store: Store
     settings: RuntimeSettings
     bootstrap: str
+    sessions: dict[str, Any] = field(default_factory=dict)  # by the address of their engine
 
     def endpoint(self, timeout: float = 120) -> Endpoint:
         """The engine that runs now, waited for when it is being started again."""
@@ -106,15 +107,21 @@ class Platform:
             time.sleep(0.2)  # a look is often a query, which takes its time of the streams that it waits for
         return found
 
+    def forget_sessions(self) -> None:
+        while self.sessions:
+            self.sessions.popitem()[1].client.close()  # else each asks its engine at the end of the run, for minutes
+
     def sql(self, query: str) -> list[tuple[Any, ...]]:
-        """Rows of a query, over Spark Connect as every user's."""
+        """Rows of a query, over Spark Connect as every user's; in one session of each engine, for a look that is taken
+        again and again would mostly make sessions.
+        """
         from pyspark.sql.connect.session import SparkSession
 
-        session = SparkSession.builder.remote(self.endpoint().url).create()
-        try:
-            return [tuple(row) for row in session.sql(query).collect()]
-        finally:
-            session.stop()
+        url = self.endpoint().url
+        if url not in self.sessions:
+            self.forget_sessions()  # of an engine that is gone
+            self.sessions[url] = SparkSession.builder.remote(url).create()
+        return [tuple(row) for row in self.sessions[url].sql(query).collect()]
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +144,9 @@ def sharing_platform(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -
 def _running(paths: ProjectPaths, settings: RuntimeSettings, broker: Broker) -> Iterator[Platform]:
     try:
         up.ensure_up(paths, settings, timeout=240)
-        yield Platform(paths, Store.open(paths.store), settings, broker.bootstrap)
+        made = Platform(paths, Store.open(paths.store), settings, broker.bootstrap)
+        yield made
+        made.forget_sessions()
     finally:
         up.down(paths, keep_broker=True, keep_registry=True)
 

@@ -198,17 +198,24 @@ def test_an_append_meets_the_commits_of_others(table: Path, monkeypatch: pytest.
     assert len(list(table.glob("*.parquet"))) == 2, "nothing is left of the commit that came too late"
 
 
-def test_an_append_goes_on_after_columns_and_constraints_were_added(table: Path) -> None:
+def test_a_constraint_that_was_added_holds_for_appends(table: Path) -> None:
     write = writer(table)
     write(Batch(("a", 1)), 0)
-    other = DeltaTable(str(table))
-    other.alter.add_columns(Schema([Field("more", PrimitiveType("string"))]).fields)
-    write(Batch(("b", 2)), 1)
-    assert rows(table) == [("a", 1), ("b", 2)]
     DeltaTable(str(table)).alter.add_constraint({"small": "n < 5"})
     with pytest.raises(DeltaError):
-        write(Batch(("c", 9)), 2)
+        write(Batch(("c", 9)), 1)
+    write(Batch(("b", 2)), 1)
     assert rows(table) == [("a", 1), ("b", 2)]
+
+
+def test_a_writer_that_knows_nothing_of_a_new_column_does_not_go_on(table: Path) -> None:
+    """The stream starts again with the query that has it."""
+    write = writer(table)
+    write(Batch(("a", 1)), 0)
+    DeltaTable(str(table)).alter.add_columns(Schema([Field("more", PrimitiveType("string"))]).fields)
+    with pytest.raises(DeltaError, match=r"(?i)schema"):
+        write(Batch(("b", 2)), 1)
+    assert rows(table) == [("a", 1)]
 
 
 def test_rows_for_which_the_driver_has_no_room_are_left_to_spark(table: Path) -> None:

@@ -55,7 +55,7 @@ class Layout:
 
     def fitted(self, rows: pa.Table) -> pa.Table | None:
         """The rows with the types of the table; None when they are none of this table."""
-        if not set(rows.column_names) <= set(self.columns.names) or len(set(rows.column_names)) != rows.num_columns:
+        if sorted(rows.column_names) != sorted(self.columns.names):
             return None
         try:
             return rows.cast(pa.schema([self.columns.field(name) for name in rows.column_names]))

@@ -234,7 +234,7 @@ class TableWriter:
         return {}
 
     def _small(self, batch: DataFrame, batch_id: int) -> pa.Table | None:
-        """The batch as Arrow if it is small and delta-rs can write it; None leaves it to Spark."""
+        """The batch as Arrow if it is small and its keys can be compared there; None leaves it to Spark."""
         limit = min(self.small_batch_rows, self._most)
         if limit <= 0 or not self._arrow_keys(batch):
             return None
@@ -334,7 +334,7 @@ class TableWriter:
     def _checkpoint(self) -> None:
         """Let readers of the log begin here. Nothing is lost without it; the next one comes later."""
         try:
-            self._table.update_incremental()
+            self._load()
             self._table.create_checkpoint()
         except (DeltaError, OSError) as problem:
             log.warning("%s: the log of its table has no new checkpoint: %s", self._target.stream, problem)
@@ -418,7 +418,7 @@ class TableWriter:
 
     def _rows(self) -> int:
         """How many rows the table has."""
-        self._table.update_incremental()
+        self._load()
         counts = pa.table(self._table.get_add_actions(flatten=True)).column("num_records")
         return sum(int(count or 0) for count in counts.to_pylist())
 
@@ -430,16 +430,20 @@ class TableWriter:
     def _mark(self) -> Mark:
         """The newest mark in the log; LEASE_LOST when it is a newer writer's."""
         if self._known is None or not self._is_newest(self._known[0]):
-            try:
-                self._table.update_incremental()
-            except DeltaError:  # after a long rest: the commits since are gone from the log, behind a checkpoint
-                self._table = DeltaTable(self._target.path)
+            self._load()
             self._known = self._table.version(), Mark.of(self._table.transaction_version(self._app))
             self._layout = appends.layout(self._table) if self._target.mode == "append" else None
         mark = self._known[1]
         if mark.token > self._token:
             raise LEASE_LOST.error(f"{self._target.stream}: a newer engine (token {mark.token}) writes this table now.")
         return mark
+
+    def _load(self) -> None:
+        """Have delta-rs know the newest version of the table."""
+        try:
+            self._table.update_incremental()
+        except DeltaError:  # after a long rest: the commits since are gone from the log, behind a checkpoint
+            self._table = self._open()
 
     def _is_newest(self, version: int) -> bool:
         """Whether nobody has committed since: a look at two names, where delta-rs would go through the log.
