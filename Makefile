@@ -17,7 +17,7 @@ demo: setup ## Clicks become recommendations, live until Ctrl-C (ONCE=1: about a
 
 test: lint ## Run every check and test (PYTEST_ARGS="-k name" chooses tests)
 	@tools/browser.sh
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@tools/test.sh $(PYTEST_ARGS)
 
 conformance: setup ## Run dbt's public adapter tests and write docs/conformance.md (about half an hour)
 	@mkdir -p target

@@ -150,7 +150,7 @@ def test_a_full_disk_damages_no_table_and_the_stream_goes_on_when_there_is_room(
     name = topic(1)
     chance = random.Random(5)
     specs = {
-        "delta-rs": make_spec("small", name, "select pos, k from input"),
+        "direct": make_spec("small", name, "select pos, k from input"),
         "spark": make_spec("large", name, "select pos, k from input", small_batch_rows=0),
     }
 

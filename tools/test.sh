@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# All tests, as two runs side by side: the integration and fault tests, and all others (unit, end to end, conformance).
+# dbt's commands, with which the integration tests begin, need one core; the other half is done before they are through.
+# Arguments go to both (`make test PYTEST_ARGS=…`).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+NOTHING=5 # pytest's code for a run that found no test: fine for one of the two
+log=target/tests-beside.log
+mkdir -p target
+
+.venv/bin/python -m pytest tests/unit tests/e2e tests/conformance/test_sample.py "$@" >"$log" 2>&1 </dev/null &
+other=$!
+# The signal that ends the run in front reaches the one behind it, too; either ends its services before it ends.
+trap 'kill -TERM "$other" 2>/dev/null; wait "$other"; exit 130' INT TERM
+echo "unit and end-to-end tests run beside these; their output follows, meanwhile it is in $log"
+.venv/bin/python -m pytest tests/integration tests/faults "$@"
+front=$?
+wait "$other"
+behind=$?
+trap - INT TERM
+printf '\n'
+cat "$log"
+[ "$front" = "$NOTHING" ] && front=0 && [ "$behind" = "$NOTHING" ] && behind=1
+[ "$behind" = "$NOTHING" ] && behind=0
+[ "$front" = 0 ] && [ "$behind" = 0 ] || { echo "failed: integration and faults: exit code $front; beside: $behind" >&2; exit 1; }
