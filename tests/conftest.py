@@ -37,6 +37,8 @@ def pytest_sessionstart() -> None:
     # A secret that sources can refer to by name; the engine looks it up in its own environment.
     os.environ.setdefault(SECRET_VARIABLE, f"top-secret-{uuid.uuid4().hex}")
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", returncode=143))
+    # A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
