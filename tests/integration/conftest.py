@@ -1,17 +1,27 @@
-"""Fixtures of the tests whose sources have a schema."""
+"""Commands that start at once, and fixtures of the tests whose sources have a schema."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from schema_streams import Streams
 
 from penstock.dev.registry import RegistryService
 from penstock.paths import ProjectPaths
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm_commands() -> Iterator[None]:
+    """What these tests start of dbt and penstock, directly or through Penstock's own code, is a fork of one process."""
+    with pytest.MonkeyPatch.context() as patch:
+        commands.use(commands.directory(), patch.setattr)
+        yield
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 from published_messages import read_topic
 
 from dbt.adapters.penstock.errors import QueryError
@@ -91,7 +91,7 @@ class DbtProject:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("DBT_")}
         return subprocess.Popen(
             [
-                Path(sys.executable).with_name("dbt"),
+                warm("dbt"),
                 "--no-use-colors",
                 *args,
                 "--target-path",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 
 from penstock.kafka.admin import client_config
 from penstock.store import StreamState
@@ -65,7 +65,7 @@ class Project:
 
     def penstock(self, *args: str, code: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli.main", *args],
+            [warm("penstock"), *args],
             cwd=self.root, env={k: v for k, v in os.environ.items() if not k.startswith("DBT_")},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip

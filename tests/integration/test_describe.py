@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -67,21 +67,17 @@ def send(broker: Broker, topic: str, partition: int, *ages: float) -> None:
     assert producer.flush(30) == 0
 
 
-DBT = str(Path(sys.executable).with_name("dbt"))
-PENSTOCK = (sys.executable, "-m", "penstock.cli.main")
-
-
-def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, program: str, *args: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DBT_", "PENSTOCK_"))}
     return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=120,
+        [warm(program), *args], cwd=project, env=environment, capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
 
 
 def freshness(project: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     """dbt's exit code and its results by source."""
-    done = run(project, DBT, "source", "freshness", "--profiles-dir", str(project))
+    done = run(project, "dbt", "source", "freshness", "--profiles-dir", str(project))
     file = project / "target" / "sources.json"
     assert file.exists(), done.stdout + done.stderr
     results = json.loads(file.read_text())["results"]
@@ -89,7 +85,7 @@ def freshness(project: Path) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def describe(project: Path, name: str) -> tuple[int, dict[str, Any]]:
-    done = run(project, *PENSTOCK, "describe", name, "--output", "json")
+    done = run(project, "penstock", "describe", name, "--output", "json")
     return done.returncode, json.loads(done.stdout)
 
 
@@ -127,7 +123,7 @@ def test_freshness_of_a_topic_that_is_empty_or_missing_says_so(project: Path, to
         beyond=f"{{topic: {topic()}, partitions: [4]}}",
         away="{topic: t, bootstrap.servers: '127.0.0.1:1'}",
     )
-    done = run(project, DBT, "source", "freshness", "--profiles-dir", str(project))
+    done = run(project, "dbt", "source", "freshness", "--profiles-dir", str(project))
     assert done.returncode == 1
     said = done.stdout
     assert "PEN-2009 Topic 'topic-" in said
@@ -161,7 +157,7 @@ def test_a_source_is_described_with_what_its_topic_holds(project: Path, broker: 
     offsets = [(part["partition"], part["begin"], part["end"], part["messages"]) for part in described["partitions"]]
     assert offsets == [(0, 0, 4, 4), (1, 0, 1, 1)]
     assert source["last_error"] is None
-    page = run(project, *PENSTOCK, "describe", "shop.clicks").stdout
+    page = run(project, "penstock", "describe", "shop.clicks").stdout
     assert "3 hours" in page
     assert "over the last minute" in page
 
@@ -179,5 +175,5 @@ def test_a_topic_without_messages_is_described_as_empty(project: Path, topic: Ma
     code, source = describe(project, "empty")
     assert code == 0
     assert (source["messages"], source["latest_message_at"], source["rows_per_s"]) == (0, None, 0.0)
-    listed = run(project, *PENSTOCK, "list", "sources", "-o", "json")
+    listed = run(project, "penstock", "list", "sources", "-o", "json")
     assert [row["name"] for row in json.loads(listed.stdout)["sources"]] == ["shop.empty"]

@@ -7,7 +7,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic, Platform, Produce
@@ -94,7 +94,7 @@ def follow(project: Path, schema: str) -> Iterator[Callable[..., Following]]:
     running: list[subprocess.Popen[str]] = []
 
     def start(sql: str, *options: str) -> Following:
-        command = [sys.executable, "-m", "penstock.cli.main", "query", "--follow", "--output", "json", *options, sql]
+        command = [warm("penstock"), "query", "--follow", "--output", "json", *options, sql]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
         process = subprocess.Popen(
             command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -164,7 +164,7 @@ def test_new_rows_of_a_dynamic_table_and_changed_rows_of_another(
     for model, sql in MODELS.items():
         text = "{{ config(materialized='dynamic_table') }}\n" + sql.replace("SCHEMA", schema)
         (project / schema / f"{model}.sql").write_text(text)
-    dbt = Path(sys.executable).with_name("dbt")
+    dbt = warm("dbt")
     done = subprocess.run([dbt, "run"], cwd=project, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
     assert f"Source {schema}_src.clicks can be queried" in done.stdout

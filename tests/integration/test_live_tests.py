@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 from dagster import DagsterInstance, build_sensor_context
 
 from penstock.control.streams import drop_stream
@@ -78,7 +77,7 @@ def test_rows_that_break_a_live_test_are_a_table_and_turn_its_check_red(
     monkeypatch.setenv("DBT_TARGET_PATH", str(root / schema / "target"))
 
     def dbt(*words: str) -> tuple[int, str]:
-        command = [Path(sys.executable).with_name("dbt"), "--no-use-colors", *words]
+        command = [warm("dbt"), "--no-use-colors", *words]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
         return done.returncode, done.stdout + done.stderr
 

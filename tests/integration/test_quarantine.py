@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 from deltalake import DeltaTable
 from published_messages import read_topic
 from source_files import column, compiled, table
@@ -219,7 +219,7 @@ def test_dbt_refers_to_the_quarantine_and_tests_it(
 
     def dbt(*args: str) -> tuple[int, dict[str, str]]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("DBT_")}
-        command = [str(Path(sys.executable).with_name("dbt")), *args, "--target-path", str(folder / "target")]
+        command = [warm("dbt"), *args, "--target-path", str(folder / "target")]
         done = subprocess.run(
             command, cwd=root, env=environment, capture_output=True, text=True, timeout=600, check=False
         )
@@ -247,7 +247,7 @@ def test_dbt_refers_to_the_quarantine_and_tests_it(
     assert dbt("test") == (1, {"nothing_waits": "fail"})
     write(f"{schema}/models/sources.yml", sources("string"))
     assert dbt("run")[0] == 0
-    command = [sys.executable, "-m", "penstock.cli.main", "replay", name, "--project-dir", str(root)]
+    command = [warm("penstock"), "replay", name, "--project-dir", str(root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{shop.source}: 1 records replayed, 0 still do not fit." in done.stdout + done.stderr

@@ -6,12 +6,12 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+
+from commands import warm
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 
 
 def snippets(language: str) -> list[str]:
@@ -31,7 +31,7 @@ def test_the_source_and_the_model_compile_into_a_stream(tmp_path: Path) -> None:
     )
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     done = subprocess.run(
-        [PENSTOCK, "compile", "--output", "json"], cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [warm("penstock"), "compile", "--output", "json"], cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     spec = json.loads((tmp_path / "target/penstock/shop.item_views_per_minute/spec.json").read_text())
@@ -41,7 +41,7 @@ def test_the_source_and_the_model_compile_into_a_stream(tmp_path: Path) -> None:
 
 
 def test_every_command_and_target_that_is_named_exists() -> None:
-    listed = subprocess.run([PENSTOCK, "--help"], capture_output=True, text=True, timeout=60).stdout
+    listed = subprocess.run([warm("penstock"), "--help"], capture_output=True, text=True, timeout=60).stdout
     words = set(re.findall(r"`penstock ([a-z][a-z-]*)", README)) | set(
         re.findall(r"^\$ penstock ([a-z-]+)", README, re.M)
     )

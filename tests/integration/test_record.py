@@ -6,13 +6,13 @@ import io
 import json
 import os
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commands import warm
 from confluent_kafka import Producer
 from fastavro import parse_schema, schemaless_writer
 
@@ -56,7 +56,7 @@ MESSAGES = [  # partition, time, key, value
 
 def penstock(project: Path, bootstrap: str, *args: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
-    command = [sys.executable, "-m", "penstock.cli.main", *args]
+    command = [warm("penstock"), *args]
     return subprocess.run(
         command, cwd=project, env=environment | {"PENSTOCK_KAFKA": bootstrap}, capture_output=True, text=True,
         timeout=120, check=False,

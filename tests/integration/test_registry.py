@@ -7,7 +7,6 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from certificates import certificates
+from commands import warm
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from registry_gateway import Gateway
 from schema_messages import avro_serializer, register
@@ -205,7 +205,7 @@ def _described(project: Path, bootstrap: str) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DBT_", "PENSTOCK_"))}
     for command in (["compile"], ["describe", "shop.events", "--output", "json"]):
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli.main", *command], cwd=project, env=environment, capture_output=True,
+            [warm("penstock"), *command], cwd=project, env=environment, capture_output=True,
             text=True, timeout=180, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

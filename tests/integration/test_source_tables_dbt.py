@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import warm
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
@@ -88,7 +88,7 @@ def told(*args: str) -> Any:
 
 def dbt(*args: str) -> tuple[int, str]:
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *args],
+        [warm("dbt"), "--no-use-colors", *args],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout

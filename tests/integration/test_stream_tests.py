@@ -6,12 +6,12 @@ import io
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from commands import warm
 from fastavro import parse_schema, schemaless_writer
 
 from penstock.engine.topic_files import Record
@@ -263,7 +263,7 @@ stream_tests:
 
 def penstock(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
-    command = [sys.executable, "-m", "penstock.cli.main", *args]
+    command = [warm("penstock"), *args]
     return subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=380, check=False
     )
