@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, Trigger
 from penstock.control import up
@@ -42,6 +43,7 @@ def pytest_sessionstart() -> None:
 
 
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
+_DEAR = 0.1  # seconds that a look takes
 MakeTopic = Callable[..., str]
 Produce = Callable[..., int]
 
@@ -56,9 +58,21 @@ def broker_paths(tmp_path_factory: pytest.TempPathFactory) -> ProjectPaths:
 def broker(broker_paths: ProjectPaths) -> Iterator[Broker]:
     """A real Kafka broker for all tests of the run; ended with it, whatever happened."""
     try:
-        yield broker_service.start(broker_paths)
+        started = broker_service.start(broker_paths)
+        _keep_old_messages(started.bootstrap)
+        yield started
     finally:
         broker_service.stop(broker_paths)
+
+
+def _keep_old_messages(bootstrap: str) -> None:
+    """Tests send messages of long ago, which the broker would delete when it looks for such next."""
+    admin = AdminClient(client_config(bootstrap))
+    (node,) = admin.list_topics(timeout=30).brokers
+    for_ever = ConfigEntry("log.retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[for_ever])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(timeout=30)
 
 
 @pytest.fixture(scope="session")
@@ -101,13 +115,28 @@ class Platform:
     def until(
         self, look: Callable[[], Any], what: str, timeout: float = 60, last: Callable[[], Any] | None = None
     ) -> Any:
-        """What `look` finds, as soon as it finds something."""
+        """What `look` finds, as soon as it finds something.
+
+        A look at a table that has changed costs Spark a second or more, which the streams that it waits for then lack:
+        such a look is taken again when a table has changed, and else from time to time.
+        """
         deadline = time.monotonic() + timeout
-        while not (found := look()):
-            if time.monotonic() > deadline:
+        while True:
+            commits, began = self._commits(), time.monotonic()
+            if found := look():
+                return found
+            now = time.monotonic()
+            if now > deadline:
                 pytest.fail(f"waited {timeout} s for {what}; last: {last() if last else found}")
-            time.sleep(0.2)  # a look is often a query, which takes its time of the streams that it waits for
-        return found
+            time.sleep(0.2)
+            again = min(now + 2 if now - began > _DEAR else now, deadline)
+            while time.monotonic() < again and self._commits() == commits:
+                time.sleep(0.1)
+
+    def _commits(self) -> set[tuple[str, int]]:
+        """What changes with every commit to a table."""
+        logs = self.paths.warehouse.glob("*/*/_delta_log")
+        return {(str(each), each.stat().st_mtime_ns) for each in logs}
 
     def forget_sessions(self) -> None:
         while self.sessions:
