@@ -2,8 +2,8 @@
 
 Python takes three seconds to import dbt, and tests call hundreds of commands. One process of the run imports everything
 once; each command is a fork of it, with the working directory, the environment, the standard streams and the arguments
-of whoever started it, and nothing of an earlier command. What a test starts is a small client (`ask`),
-which takes part in pipes, signals, exit codes and timeouts as the command itself would. The end-to-end tests start the
+of whoever started it, and nothing of an earlier command. What a test starts is a small client (`ask`), which
+takes part in pipes, signals, exit codes and timeouts as the command itself would. The end-to-end tests start the
 installed commands instead.
 """
 
@@ -100,12 +100,12 @@ def ask(where: str, argv: list[str]) -> int:
                 break
             except (FileNotFoundError, ConnectionRefusedError):
                 time.sleep(0.05)  # it is being started; whoever waits for this process has a limit
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, lambda number, _: server.sendall(bytes([number])))
         request = json.dumps({"argv": argv, "cwd": str(Path.cwd()), "environment": dict(os.environ)}).encode()
         streams = array.array("i", [0, 1, 2])
         server.sendmsg([_LENGTH.pack(len(request))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
         server.sendall(request)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, lambda number, _: server.sendall(bytes([number])))
         answer = server.recv(_CODE.size, socket.MSG_WAITALL)
     code = int(_CODE.unpack(answer)[0]) if answer else _NO_SERVER
     if code < 0:  # ended by a signal: so does this process
