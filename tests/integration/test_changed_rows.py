@@ -49,8 +49,8 @@ def test_rows_that_no_longer_pass_a_filter_vanish_whoever_writes_them(
         platform.deploy(spec)
 
     chance, sent = random.Random(5), [Counter[str](), Counter[str]()]
-    for _ in range(4):
-        batch = [(f"k{chance.randrange(9)}", chance.randrange(100)) for _ in range(6)]
+    for _ in range(2):
+        batch = [(f"k{chance.randrange(9)}", chance.randrange(100)) for _ in range(12)]
         for key, value in batch:
             sent[0][key] += 1
             sent[1][key] += value
