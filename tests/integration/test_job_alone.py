@@ -35,7 +35,6 @@ def submit(job: Path, home: Path, bootstrap: str) -> None:
         "spark.sql.warehouse.dir": home / "warehouse",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'metastore'};create=true",
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",  # Spark's own default is 200, each with a state store
     }
     done = subprocess.run(
         [
