@@ -1,7 +1,8 @@
 """Background processes: start, recognise, end.
 
 Rules
-- A process is known by its pid and its start time together; a pid alone may have been given to somebody else.
+- A process is known by its pid and its start together; a pid alone may have been given to somebody else. The start is
+  told without the time of day, which may be set while the process runs.
 - A background process runs in a session of its own: a terminal's Ctrl-C does not reach it.
 - Ending a process ends its children too (a Python driver has a JVM below it).
 """
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import psutil
 
-_TOLERANCE = 1.0  # seconds; a start time travels through files as a decimal fraction
+_TOLERANCE = 0.05  # seconds; a start travels through files as a decimal fraction
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def spawn(command: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str] | None = None) -> int:
@@ -35,12 +37,28 @@ def spawn(command: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str
 
 
 def started_at(pid: int) -> float | None:
-    """When a process started; None when it is gone or only waits to be buried."""
+    """When a process started, in seconds that nobody sets; None when it is gone or only waits to be buried."""
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
+        return None if process.status() == psutil.STATUS_ZOMBIE else _start(process)
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _start(process: psutil.Process) -> float:
+    """Seconds from the start of the machine where it tells them (Linux). psutil adds the time of day at which that was,
+    which is another one whenever a clock is put right; elsewhere the kernel keeps the time of day of the start.
+    """
+    if not psutil.LINUX:
         return float(process.create_time())
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()  # a name may have spaces
+    return int(fields[19]) / _TICKS
+
+
+def time_of_start(pid: int) -> float | None:
+    """The time of day at which a process started, for people; None when it is gone."""
+    try:
+        return float(psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:
         return None
 

@@ -7,10 +7,10 @@ import os
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from typer.testing import CliRunner
 
+from penstock import processes
 from penstock.cli.main import app
 from penstock.cli.snapshot import rates
 from penstock.paths import ProjectPaths
@@ -48,9 +48,8 @@ def status(paths: ProjectPaths, *args: str) -> dict:
 
 
 def pretend_engine(paths: ProjectPaths) -> None:
-    me = psutil.Process(os.getpid())
     paths.engine.mkdir(parents=True, exist_ok=True)
-    endpoint = {"pid": me.pid, "started_at": me.create_time(), "host": "127.0.0.1", "port": 15002}
+    endpoint = {"pid": os.getpid(), "started_at": processes.started_at(os.getpid()), "host": "127.0.0.1", "port": 15002}
     endpoint |= {"token": "secret", "ui": "http://127.0.0.1:4040", "engine_token": 1}
     (paths.engine / "endpoint.json").write_text(json.dumps(endpoint))
 
@@ -141,6 +140,7 @@ def test_processes_show_as_up_and_the_token_is_never_printed(paths: ProjectPaths
     store.acquire("supervisor", "host:1", ttl=60)
     found = status(paths)
     assert found["supervisor"]["state"] == "up"
+    assert abs(found["engine"]["started_at"] - time.time()) < 24 * 3600, "a time of day"
     assert found["engine"] | {"started_at": 0} == {
         "state": "up", "pid": os.getpid(), "port": 15002, "ui": "http://127.0.0.1:4040", "started_at": 0,
     }  # fmt: skip

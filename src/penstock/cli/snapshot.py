@@ -247,7 +247,7 @@ def _engine(session: Session) -> dict[str, Any]:
         "pid": endpoint.pid,
         "port": endpoint.port,
         "ui": endpoint.ui,
-        "started_at": endpoint.started_at,
+        "started_at": processes.time_of_start(endpoint.pid),
     }
 
 

@@ -30,7 +30,7 @@ class Known:
     """An engine process that was seen."""
 
     pid: int
-    started_at: float  # as the machine tells it
+    started_at: float  # as `processes` tells it
     since: float  # when it was first seen in this role
     ready: bool
 
@@ -82,7 +82,7 @@ class EngineWatch:
         """Start an engine."""
         pid = self._spawn(self._paths)
         self._child, self._exit = pid, None
-        self._known = Known(pid, processes.started_at(pid) or now, now, ready=False)
+        self._known = Known(pid, processes.started_at(pid) or 0.0, now, ready=False)
         self._say(f"engine {pid} started")
 
     def forgive(self) -> None:

@@ -236,7 +236,7 @@ def run(paths: ProjectPaths) -> ExitCode:
     engine = Engine(store, streams, views, Follows(spark, paths), maintenance, lease, stop, jvm)
     endpoint = process.Endpoint(
         pid=os.getpid(),
-        started_at=processes.started_at(os.getpid()) or time.time(),
+        started_at=processes.started_at(os.getpid()) or 0.0,
         host=session.LOOPBACK,
         port=port,
         token=token,
