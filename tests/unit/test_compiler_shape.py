@@ -44,6 +44,13 @@ def failure(sql: str, unique_key: tuple[str, ...] | None = None) -> PenstockErro
         ),
         pytest.param("select * from shop.clicks where item_id in (select id from shop.items)", False, id="in a table"),
         pytest.param("select c.x from shop.clicks c join shop.orders o on o.id = c.id", True, id="stream join"),
+        pytest.param("select 1 x from shop.clicks c join shop.orders o using (id)", True, id="stream join by name"),
+        pytest.param(
+            "select c.x from shop.clicks c left join shop.orders o on (o.id <=> c.id and o.at > c.ts)",
+            True,
+            id="stream join with more",
+        ),
+        pytest.param("select c.x from shop.clicks c, shop.orders o where o.id = c.id", True, id="stream join by comma"),
         pytest.param(
             "with a as (select * from shop.clicks), b as (select * from a) select a.x from a join b on a.x = b.x",
             True,
@@ -187,6 +194,11 @@ def test_a_key_that_the_result_lacks_is_an_error(sql: str, line: int, message: s
         ("select distinct n from (select item_id, count(*) n from shop.clicks group by 1) x", 1, "DISTINCT over"),
         ("select c.x, count(*) n from shop.clicks c left join shop.orders o on o.id = c.id\ngroup by c.x", 2,
          "an outer join of two streams"),
+        ("select c.x from shop.clicks c\njoin shop.orders o on o.at > c.ts", 2, "without an equality"),
+        ("select c.x from shop.clicks c\nleft join shop.orders o on o.at > c.ts where o.id = c.id", 2,
+         "without an equality"),
+        ("select c.x from shop.clicks c\njoin shop.orders o on o.id = c.id or o.at = c.ts", 2, "without an equality"),
+        ("select c.x from shop.clicks c\njoin shop.orders o on o.id = o.other and c.id = 3", 2, "without an equality"),
         ("select x from shop.clicks except select x from shop.items", 1, "EXCEPT"),
         ("select x from shop.clicks intersect select x from shop.items", 1, "INTERSECT"),
         ("select x from shop.clicks union all select x from shop.items", 1, "a stream and a table"),
@@ -300,6 +312,81 @@ def test_rows_of_an_aggregate_are_not_deduplicated() -> None:
     with pytest.raises(PenstockError, match="deduplicate_by") as caught:
         timed("select user_id, count(*) n from shop.clicks group by 1", deduplicate_by=("user_id",))
     assert caught.value.kind is MODEL_SETTING
+
+
+def test_rows_that_are_told_apart_have_no_newest_of_a_key() -> None:
+    with pytest.raises(PenstockError, match="do not go together") as caught:
+        timed("select user_id, ts from shop.clicks", deduplicate_by=("user_id",), unique_key=("user_id",))
+    assert caught.value.kind is MODEL_SETTING
+
+
+def test_a_watermark_that_the_result_lacks_cannot_forget_what_was_told_apart() -> None:
+    with pytest.raises(PenstockError, match="at or ts, which carries the watermark, is not in the result") as caught:
+        timed("select user_id from shop.clicks", deduplicate_by=("user_id",))
+    assert caught.value.kind is MODEL_SETTING
+    assert timed("select user_id, ts as t from shop.clicks", deduplicate_by=("user_id",)).stateful
+
+
+# -- dynamic tables that are looked up --------------------------------------------------------------------------------
+KEPT = {
+    "shop.clicks": Source(("item_id", "ts")),
+    "shop.prices": Source(("item_id", "price"), rows="upsert", keys=("item_id",)),
+    "shop.top": Source(("item_id", "rank"), rows="replace"),
+}
+
+
+def kept(sql: str, **how: Any) -> Shape:
+    return analyse(parse(sql, "models/m.sql", ()), KEPT, **how)
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("select c.ts, p.price from shop.clicks c join shop.prices p using (item_id)", {"shop.prices"}),
+        ("select c.ts, t.rank from shop.clicks c left join shop.top t on t.item_id = c.item_id", {"shop.top"}),
+        (("with p as (select item_id, price from shop.prices where price > 1), c as (select * from shop.clicks) "
+         "select c.ts, p.price, t.rank from c left join p using (item_id) join shop.top t using (item_id)"),
+         {"shop.prices", "shop.top"}),
+        ("select c.ts, p.price from shop.clicks c join shop.prices p on p.price > length(c.item_id)", {"shop.prices"}),
+    ],
+)  # fmt: skip
+def test_a_table_that_replaces_its_rows_is_looked_up_by_a_stream_that_appends(sql: str, tables: set[str]) -> None:
+    assert kept(sql) == Shape(OutputMode.APPEND, (), False, looked_up=frozenset(tables))
+
+
+def test_an_aggregate_of_what_was_looked_up_is_one_of_the_stream() -> None:
+    sql = "select p.price, count(*) n from shop.clicks c join shop.prices p using (item_id) group by p.price"
+    assert kept(sql) == Shape(OutputMode.UPSERT, ("price",), True, looked_up=frozenset({"shop.prices"}))
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (
+            "select p.price, c.ts from shop.prices p join shop.clicks c using (item_id)",
+            "a join of a stream with a table",
+        ),
+        (
+            "select p.price, t.rank from shop.prices p join shop.top t using (item_id)",
+            "a join of a stream with a table",
+        ),
+        ("select t.rank, c.ts from shop.top t join shop.clicks c using (item_id)", "shop.top is recomputed as a whole"),
+        ("select c.ts, t.rank from shop.clicks c right join shop.top t using (item_id)", "right join"),
+        ("select * from shop.top", "shop.top is recomputed as a whole"),
+        ("with t as (select * from shop.top) select * from t", "shop.top is recomputed as a whole"),
+        ("select count(*) n from shop.top", "shop.top is recomputed as a whole"),
+        ("select distinct item_id from shop.top", "shop.top is recomputed as a whole"),
+        ("select item_id from shop.top union all select item_id from shop.clicks", "shop.top is recomputed as a whole"),
+        (
+            "select t.rank, i.name from shop.top t join shop.items i using (item_id)",
+            "shop.top is recomputed as a whole",
+        ),
+    ],
+)
+def test_a_table_that_replaces_its_rows_is_looked_up_on_the_right_of_a_join_alone(sql: str, message: str) -> None:
+    with pytest.raises(PenstockError) as caught:
+        kept(sql)
+    assert message in caught.value.message
 
 
 @pytest.mark.parametrize(

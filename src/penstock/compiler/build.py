@@ -2,7 +2,8 @@
 
 Rules
 - A streaming input is a source stream or a dynamic table; source tables, other tables, views, seeds and snapshots are
-  read as they stand. Ephemeral models are inlined by dbt, so their inputs count as the model's own.
+  read as they stand, and so is a dynamic table that replaces its rows where it is joined to a stream. Ephemeral models
+  are inlined by dbt, so their inputs count as the model's own.
 - With `refresh_mode: auto` a query that a stream cannot keep is refreshed in full, for the reason that the analysis
   gives; with `incremental` that reason is the error.
 - The compiled SQL is the caller's or the manifest's. Of an upstream dynamic table that dbt has not compiled yet only
@@ -142,6 +143,10 @@ class _Compiler:
             raise MODEL_NO_STREAM.error(f"{table.name} reads nothing that changes.", at=Location(table.path))
         streams = [each for each in inputs if not isinstance(each, TableInput)]
         shape, reason = self._choice(statement, {each.relation.lower(): _source(each) for each in streams}, table)
+        inputs = tuple(
+            TableInput(relation=each.relation) if each.relation.lower() in shape.looked_up else each for each in inputs
+        )
+        streams = [each for each in inputs if not isinstance(each, TableInput)]
         sql, follow = _following(rewrite(statement, {each.relation.lower(): each.view for each in streams}), shape,
                                  statement, streams)  # fmt: skip
         return StreamSpec(

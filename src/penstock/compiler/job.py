@@ -24,6 +24,7 @@ from penstock.compiler.spec import (
     FromTimestamp,
     KafkaInput,
     Origin,
+    OutputMode,
     Publish,
     StreamSpec,
     TableStreamInput,
@@ -49,7 +50,7 @@ def render_job(spec: StreamSpec) -> str:
         if isinstance(each, KafkaInput):
             parts.append("\n" + _kafka(each, spec))
         elif isinstance(each, TableStreamInput):
-            parts.append("\n" + (_table(each) if spec.is_full else _table_stream(each)))
+            parts.append("\n" + (_table(each) if spec.is_full else _table_stream(each, spec)))
     parts.append("\n" + _build(spec))
     if spec.follow is not None:
         parts.append("\n" + _follow(spec.follow, spec))
@@ -290,7 +291,7 @@ def _new_rows(source: TableStreamInput) -> str:
     return '.option("startingVersion", "latest")' if source.starting == "latest" else ""
 
 
-def _table_stream(source: TableStreamInput) -> str:
+def _table_stream(source: TableStreamInput, spec: StreamSpec) -> str:
     if source.rows == "upsert":
         lines = [
             f"def {source.view}(spark: SparkSession) -> DataFrame:",
@@ -301,10 +302,24 @@ def _table_stream(source: TableStreamInput) -> str:
     lines = [
         f"def {source.view}(spark: SparkSession) -> DataFrame:",
         f'    """{sentence(f"The new rows of {source.relation}.")}"""',
-        f'    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", "64m"){_new_rows(source)}',
+        *_pace(spec),
+        f'    reader = spark.readStream.format("delta").option({_LIMITS[_in_order(spec)]}){_new_rows(source)}',
         f"    return reader.table({literal(source.relation)}){_with_watermark(source.watermark)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+_LIMITS = {False: '"maxBytesPerTrigger", "64m"', True: '"maxFilesPerTrigger", "1"'}
+
+
+def _in_order(spec: StreamSpec) -> bool:
+    """Whether the last row of a key to arrive is the one that stays. Nothing else depends on the order of files."""
+    return spec.output.mode is OutputMode.UPSERT and not spec.stateful
+
+
+def _pace(spec: StreamSpec) -> list[str]:
+    why = "    # One commit after the other: Spark reads the files of a batch by their size, not in their order."
+    return [why] if _in_order(spec) else []
 
 
 def _table(source: TableStreamInput) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -19,6 +19,8 @@ class Rows:
     keys: tuple[str, ...] | None = None  # of an updating part
     origin: tuple[str, ...] = ()  # its key where the rows are made: in the aggregate, or in the updating input
     changes: bool = False  # the rows are changes of an input
+    tables: frozenset[str] = frozenset()  # the updating inputs whose changes they are
+    whole: exp.Table | None = field(default=None, compare=False)  # such an input that is recomputed as a whole
     filtered: bool = False  # a row that is there may be gone after a change
     joined_table: bool = False  # and so it may be by a join with a table
     steady: bool = False  # a row never changes: DISTINCT

@@ -6,6 +6,8 @@ Rules
 - GROUP BY, aggregates and DISTINCT over a stream replace rows (upsert). The key is the group's columns in the result;
   an aggregate without GROUP BY is one row, with the empty key; DISTINCT's key is all its columns.
 - Everything else appends. A join of two streams keeps state; an aggregate may stand on an inner one.
+- A dynamic table that replaces its rows, joined to a stream of rows that are appended, is a table to it: it is looked
+  up as it stands at each batch, as any other table is.
 - With `emit: final` a windowed aggregate appends: each window once, when the watermark has passed it. A session window
   is only ever final, because its key changes as it grows.
 - What Spark's streaming cannot update is an error that names the operator and its line.
@@ -20,7 +22,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from penstock.compiler.bounds import is_bounded
+from penstock.compiler.bounds import has_equality, is_bounded
 from penstock.compiler.grouping import group_keys, is_windowed, session_windows
 from penstock.compiler.rows import (
     Rows,
@@ -65,6 +67,7 @@ class Shape:
     aggregate: exp.Select | None = field(default=None, compare=False)  # that gives them, unless an input does
     warnings: tuple[str, ...] = field(default=(), compare=False)
     columns: tuple[str, ...] | None = field(default=None, compare=False)  # of the result, where the SQL names them
+    looked_up: frozenset[str] = frozenset()  # dynamic tables that are read as they stand
 
 
 def analyse(
@@ -78,6 +81,7 @@ def analyse(
     """The shape of a query over streaming relations (schema.identifier in lower case -> what is known of them)."""
     analysis = _Analysis(statement, streams, emit=emit, checks_keys=unique_key is None)
     rows = analysis.query(statement.tree, {})
+    analysis.streamed(rows)
     if emit == "final" and not analysis.windows:
         raise MODEL_SETTING.error(
             "'emit: final' needs a GROUP BY with window(...) or session_window(...).",
@@ -95,7 +99,7 @@ def analyse(
         named = {column.lower(): column for column in rows.columns}
         keys = tuple(named[key.lower()] for key in unique_key)
     if deduplicate_by:
-        analysis.deduplicated(rows)
+        analysis.deduplicated(rows, keyed=unique_key is not None)
     mode = OutputMode.APPEND if keys is None else OutputMode.UPSERT
     stateful = (rows.updating and not rows.changes) or rows.joined or bool(deduplicate_by)
     warnings = tuple(dict.fromkeys(analysis.warnings))
@@ -103,8 +107,9 @@ def analyse(
     if rows.changes or rows.filtered or (rows.joined_table and unique_key is None):
         keys = analysis.followed(rows, keys or ())
         above = None if rows.changes else analysis.aggregate
-        return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns)
-    return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns)
+        return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns, frozenset(analysis.looked_up))
+    looked_up = frozenset(analysis.looked_up)
+    return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up)
 
 
 class _Analysis:
@@ -119,6 +124,7 @@ class _Analysis:
         self.final = emit == "final" or sessions
         self.aggregate: exp.Select | None = None
         self.windows = False  # whether a window was grouped by
+        self.looked_up: set[str] = set()
         self.warnings: list[str] = []
 
     def query(self, node: exp.Expr, above: Mapping[str, Rows]) -> Rows:
@@ -143,7 +149,7 @@ class _Analysis:
         if isinstance(node, exp.Table):
             name = relation_name(node)
             if name is not None and name in self.streams:
-                rows = self._stream(self.streams[name], node)
+                rows = self._stream(name, self.streams[name], node)
             elif not node.db:
                 rows = ctes.get(node.name.lower(), Rows())
             else:
@@ -157,20 +163,29 @@ class _Analysis:
             return self.query(node.this, ctes)
         return Rows()
 
-    def _stream(self, source: Source, node: exp.Table) -> Rows:
-        if source.rows == "replace":
-            raise self._updating(node, f"{node.db}.{node.name} is recomputed as a whole.")
-        if source.rows == "upsert":
-            return Rows(streaming=True, keys=source.keys, origin=source.keys, changes=True, columns=source.columns)
+    def _stream(self, name: str, source: Source, node: exp.Table) -> Rows:
+        if source.rows != "append":
+            whole = node if source.rows == "replace" else None
+            return Rows(
+                streaming=True, keys=source.keys, origin=source.keys, changes=True, tables=frozenset({name}),
+                whole=whole, columns=source.columns,
+            )  # fmt: skip
         event = frozenset({source.watermark.lower()}) if source.watermark else frozenset()
         return Rows(streaming=True, columns=source.columns, event=event)
 
     def _joins(self, left: Rows, node: exp.Expr, ctes: Mapping[str, Rows]) -> Rows:
         for join in node.args.get("joins") or ():
             right = self._source(join.this, ctes)
+            if left.streaming and not left.updating and right.changes:
+                self.looked_up |= right.tables
+                right = Rows(columns=right.columns)
             if left.streaming and right.streaming:
+                self._kept(left)
                 if left.updating or right.updating:
                     raise self._cannot(f"a join of a stream with {below(left, right)}", join)
+                where = node.args.get("where")
+                if not has_equality(join, where.this if where else None):
+                    raise self._cannot("a join of two streams without an equality", join)
                 waits = bool(join.side) or (join.kind or "").upper() in {"SEMI", "ANTI"}
                 outer = left.outer or right.outer or waits
                 self._bounded(left, right, node, join)
@@ -180,6 +195,7 @@ class _Analysis:
             elif left.streaming or right.streaming:
                 self._outer_side(join, left)
                 stream = left if left.streaming else right
+                self._kept(stream)
                 if stream.updating and (join.kind or "").upper() not in {"SEMI", "ANTI"}:
                     self._fan_out(f"a table joined to {below(stream)}", join)
                 keeps = bool(join.side) and (join.kind or "").upper() not in {"SEMI", "ANTI"}  # all rows of the stream
@@ -194,6 +210,18 @@ class _Analysis:
                 self._fan_out(f"a lateral view over {below(left)}", lateral)
             left = replace(left, columns=None)
         return left
+
+    def streamed(self, rows: Rows) -> None:
+        """Refuse a result that is made of changes which cannot be had, or of a table that is looked up elsewhere."""
+        self._kept(rows)
+        if both_ways := sorted(rows.tables & self.looked_up):
+            raise self._cannot(f"{both_ways[0]}, joined to what follows its changes,", self.statement.tree)
+
+    def _kept(self, *parts: Rows) -> None:
+        """Refuse rows of a table that is recomputed as a whole: nobody tells which of them have changed."""
+        for rows in parts:
+            if rows.whole is not None:
+                raise self._updating(rows.whole, f"{rows.whole.db}.{rows.whole.name} is recomputed as a whole.")
 
     def _updating(self, node: exp.Expr, message: str) -> PenstockError:
         return MODEL_UPDATING_INPUT.error(message, at=self.statement.at(node))
@@ -221,12 +249,25 @@ class _Analysis:
                 "add a condition such as 'b.ts between a.ts and a.ts + interval 10 minutes'",
             )  # fmt: skip
 
-    def deduplicated(self, rows: Rows) -> None:
+    def deduplicated(self, rows: Rows, *, keyed: bool) -> None:
         """What `deduplicate_by` needs of the result's rows."""
+        if keyed:
+            raise MODEL_SETTING.error(
+                "'deduplicate_by' and 'unique_key' do not go together: telling rows apart loses the order in which the "
+                "newest of a key is known.",
+                at=self.statement.at(self.statement.tree), hint="Deduplicate in a model below this one.",
+            )  # fmt: skip
         if rows.updating:
             raise MODEL_SETTING.error(
                 "'deduplicate_by' is for rows that are appended, and an aggregate replaces its rows.",
                 at=self.statement.at(self.statement.tree), hint="Deduplicate in a model below this one.",
+            )  # fmt: skip
+        if self.watermarked and not rows.event:
+            names = sorted(each.watermark for each in self.streams.values() if each.watermark)
+            raise MODEL_SETTING.error(
+                f"'deduplicate_by' forgets a key when the watermark has passed it, and {' or '.join(names)}, which "
+                "carries the watermark, is not in the result.",
+                at=self.statement.at(self.statement.tree), hint=f"Select {names[0]}, too.",
             )  # fmt: skip
         if not self.watermarked:
             self._warn(
@@ -264,6 +305,7 @@ class _Analysis:
         self._ordered(node, Rows(streaming=True))
         if left.streaming != right.streaming:
             raise self._cannot("a UNION of a stream and a table", node)
+        self._kept(left, right)
         if left.updating or right.updating:
             raise self._cannot(f"a UNION with {below(left, right)}", node)
         joined, outer = left.joined or right.joined, left.outer or right.outer
@@ -298,6 +340,7 @@ class _Analysis:
 
     def _aggregate(self, node: exp.Select, rows: Rows, aggregates: list[exp.Expr]) -> Rows:
         here = node.args.get("group") or aggregates[0]
+        self._kept(rows)
         if rows.changes:
             raise self._updating(here, "an aggregate over a table that replaces its rows cannot follow its changes.")
         if rows.updating:
@@ -326,6 +369,7 @@ class _Analysis:
         return replace(rows, keys=keys, origin=keys, filtered=bool(node.args.get("having")))
 
     def _distinct(self, rows: Rows, node: exp.Expr) -> Rows:
+        self._kept(rows)
         if rows.updating or rows.outer:
             over = below(rows) if rows.updating else "an outer join of two streams"
             raise self._cannot(f"DISTINCT over {over}", node)

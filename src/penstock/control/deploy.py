@@ -23,13 +23,13 @@ from penstock.compiler.plan import Verdict
 from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
-from penstock.control.deployed import deployed_streams, spec_of
+from penstock.control.deployed import deployed_streams, looking_up, spec_of
 from penstock.control.inputs import check_inputs
 from penstock.control.planning import CONTINUE, FAIL, Model, Planned, plan_model, readers
 from penstock.control.quarantine import deploy_quarantine
 from penstock.control.rebuild_cost import CostMeter, RebuildCost
 from penstock.control.requests import BUSY_TIMEOUT, run_command, turn
-from penstock.control.streams import await_settled, drop_stream, restart_stream, start_stream, stop_stream
+from penstock.control.streams import await_settled, drop_stream, restart_runs, restart_stream, start_stream, stop_stream
 from penstock.control.waiting import Tell, silent
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, MODEL_UPDATING_INPUT, REBUILD_READERS, REBUILD_UNDER_WAY
@@ -299,7 +299,9 @@ class _Deploy:
         except BaseException:  # Ctrl-C, too, leaves it as it was
             self.store.set_wanted(old.stream, old.wanted)
             raise
-        return self._recorded(planned, new_checkpoint=True, wanted=Wanted.RUNNING)
+        made = self._recorded(planned, new_checkpoint=True, wanted=Wanted.RUNNING)
+        restart_runs(self.store, looking_up(self.store, old.stream))  # each holds the table that was there in hand
+        return made
 
 
 def spec_beside(spec: StreamSpec) -> StreamSpec:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from penstock.compiler.spec import StreamSpec, TableStreamInput
+from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
 from penstock.control.planning import Deployed
 from penstock.store import Desired, RebuildPhase, Store
 
@@ -35,6 +35,16 @@ def spec_of(want: Desired) -> StreamSpec | None:
         return StreamSpec.from_json(want.spec_json)
     except ValidationError:
         return None
+
+
+def looking_up(store: Store, relation: str) -> list[str]:
+    """The streams that read a table as it stands, at each of their batches."""
+    deployed = deployed_streams(store).values()
+    return [each.stream for each in deployed if each.spec is not None and _looks_up(each.spec, relation)]
+
+
+def _looks_up(spec: StreamSpec, relation: str) -> bool:
+    return any(isinstance(each, TableInput) and each.relation.lower() == relation.lower() for each in spec.inputs)
 
 
 def checkpoint_made_at(store: Store, want: Desired) -> float:

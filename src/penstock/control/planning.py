@@ -109,11 +109,11 @@ def plan_streams(
 
 
 def _started_again(spec: StreamSpec, planned: Planned, rebuilt: Collection[str]) -> Planned:
-    """A stream holds the source tables that it joins in hand: it starts again when one of them is made anew."""
+    """A stream holds the tables that it joins in hand: it starts again when one of them is made anew."""
     joined = [each.relation for each in spec.inputs if isinstance(each, TableInput) and each.relation in rebuilt]
     if not joined or planned.verdict not in (Verdict.NO_OP, Verdict.HOT):
         return planned
-    reasons = (*planned.reasons, *(f"source table {name}, which it reads, is rebuilt" for name in joined))
+    reasons = (*planned.reasons, *(f"{name}, which it looks up, is rebuilt" for name in joined))
     return replace(planned, verdict=Verdict.RESTART, reasons=reasons)
 
 

@@ -23,13 +23,14 @@ from penstock.compiler.spec import KafkaInput, StreamSpec
 from penstock.control.deploy import Deployment, deploy
 from penstock.control.inputs import access, topics_read
 from penstock.control.requests import rebuilt
+from penstock.control.streams import restart_runs
 from penstock.control.waiting import Tell, silent, wait_for
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, SOURCE_TABLE_IN_USE, SOURCE_TABLE_STOP, STREAM_FAILED
 from penstock.kafka.topics import partitions
 from penstock.paths import ProjectPaths
 from penstock.project.profile import read_settings
-from penstock.store import Desired, Store, StreamState, Wanted
+from penstock.store import Desired, Store, StreamState
 
 FILL = 120.0  # seconds that a new table has to read what its topic holds
 
@@ -71,7 +72,7 @@ def deploy_source_table(
         raise _with_readers(problem, reading) if problem.kind is CHANGE_NEEDS_REBUILD else problem from None
     if not made.changed or made.verdict not in ("NEW", "REBUILD"):
         return SourceDeployment(made, ())
-    restarted = _restart(store, reading)
+    restarted = restart_runs(store, reading)
     if not _filled(store, paths, spec, made.checkpoint, fill, tell):
         tell(f"{spec.name} is still being filled; rows that come now may not find theirs yet.")
     return SourceDeployment(made, restarted)
@@ -117,17 +118,6 @@ def _with_readers(problem: PenstockError, reading: tuple[str, ...]) -> PenstockE
         return problem
     hint = f"{problem.kind.fix} {', '.join(reading)} will be started again."
     return problem.kind.error(problem.message, at=problem.at, hint=hint)
-
-
-def _restart(store: Store, streams: tuple[str, ...]) -> tuple[str, ...]:
-    """Stop the runs; what is wanted is started again by the supervisor."""
-    running = []
-    for stream in streams:
-        state = store.actual(stream).state
-        if store.desired(stream).wanted is Wanted.RUNNING and state in (StreamState.RUNNING, StreamState.STARTING):
-            store.submit("stop", stream, {})
-            running.append(stream)
-    return tuple(running)
 
 
 def _filled(

@@ -10,7 +10,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.control.requests import rebuilt, run_command, turn
 from penstock.control.waiting import Tell, silent, wait_for
@@ -44,6 +44,17 @@ def restart_stream(store: Store, stream: str, *, wait: float = WAIT, progress: T
         run_command(store, "stop", stream, {}, wait)
     fresh: Callable[[Actual], bool] = lambda found: (found.started_at or 0.0) >= begun  # noqa: E731
     return _await_run(store, stream, fresh, begun, wait, progress)
+
+
+def restart_runs(store: Store, streams: Iterable[str]) -> tuple[str, ...]:
+    """Stop the runs; what is wanted is started again by the supervisor."""
+    running = []
+    for stream in streams:
+        state = store.actual(stream).state
+        if store.desired(stream).wanted is Wanted.RUNNING and state in (StreamState.RUNNING, StreamState.STARTING):
+            store.submit("stop", stream, {})
+            running.append(stream)
+    return tuple(running)
 
 
 def fail_stream(store: Store, stream: str, message: str, *, wait: float = WAIT) -> None:

@@ -45,7 +45,7 @@ def of_model(problem: BaseException, spec: StreamSpec) -> PenstockError:
     kind = MODEL_ANALYSIS
     if isinstance(problem, ParseException):
         kind = MODEL_SYNTAX
-    elif re.search(r"STREAMING|not supported (?:in|with|on) streaming|streaming DataFrames", text):
+    elif re.search(r"STREAMING|not supported (?:in|with|on) streaming|streaming DataFrame", text):
         kind = MODEL_NOT_INCREMENTAL
     elif not isinstance(problem, AnalysisException):
         return of_stream(text, spec)

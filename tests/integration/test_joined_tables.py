@@ -1,0 +1,111 @@
+"""A stream meets tables that other streams keep, and other streams: what is looked up, and what is computed anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from model_files import Project
+
+from penstock.control.streams import start_stream, stop_stream
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTopic, Platform, Produce
+else:
+    MakeTopic = Platform = Produce = Any
+
+pytestmark = pytest.mark.timeout(600)
+COLUMNS = {"k": "string", "v": "bigint"}
+
+
+def test_dynamic_tables_are_looked_up_as_they_stand_and_streams_that_cannot_meet_are_computed_anew(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: prices, which one table keeps by key and another counts anew; clicks, which meet both; and two joins of
+    # streams that Spark cannot keep: without an equality, and an outer one without a bound in time.
+    clicks, prices = topic(1, name="clicks"), topic(1, name="prices")
+    project = Project(schema)
+    project.source("clicks", clicks, COLUMNS)
+    project.source("prices", prices, COLUMNS)
+    project.model("price", "select k, v from {prices}", unique_key="k")
+    project.model("price_count", "select count(distinct k) as n from {prices}")
+    project.model(
+        "priced",
+        "with p as (select k, v from {price})\n"
+        "select c.k, c.v, p.v as price, n.n from {clicks} c join p on p.k = c.k cross join {price_count} n",
+    )
+    project.model("dearer", "select c.k, p.k as other from {clicks} c left join {prices} p on p.v > c.v * 100")
+    project.model("unbounded", "select c.v, p.v as price from {clicks} c left join {prices} p on p.k = c.k")
+    specs = project.specs()
+    assert {name: spec.is_full for name, spec in specs.items()} == {
+        "price": False, "price_count": True, "priced": False, "dearer": True, "unbounded": False,
+    }  # fmt: skip
+    assert {each.relation: each.kind for each in specs["priced"].inputs} == {
+        f"{schema}_raw.clicks": "kafka", f"{schema}.price": "table", f"{schema}.price_count": "table",
+    }  # fmt: skip
+
+    def rows(name: str, want: list[tuple[Any, ...]]) -> None:
+        platform.until(
+            lambda: sorted(platform.sql(f"select * from {schema}.{name}"), key=repr) == sorted(want, key=repr),
+            f"{want} in {name}", 90,
+            lambda: (platform.sql(f"select * from {schema}.{name}"), platform.store.actual(f"{schema}.{name}")),
+        )  # fmt: skip
+
+    produce(prices, [{"k": "a", "v": 10}])
+    platform.deploy(specs["price"])
+    platform.deploy(specs["price_count"])
+    rows("price", [("a", 10)])
+    rows("price_count", [(1,)])
+    for name in ("priced", "dearer", "unbounded"):
+        platform.deploy(specs[name])
+
+    # When: a click comes, then the price changes and another one comes, then another click of the first.
+    produce(clicks, [{"k": "a", "v": 1}])
+    rows("priced", [("a", 1, 10, 1)])
+    produce(prices, [{"k": "a", "v": 200}, {"k": "b", "v": 20}])
+    rows("price", [("a", 200), ("b", 20)])
+    rows("price_count", [(2,)])
+    produce(clicks, [{"k": "a", "v": 2}])
+
+    # Then: each click has the price of its time, and what is computed anew has all that there is now.
+    rows("priced", [("a", 1, 10, 1), ("a", 2, 200, 2)])
+    rows("dearer", [("a", "a"), ("a", None)])
+    rows("unbounded", [(1, 10), (1, 200), (2, 10), (2, 200)])
+    assert platform.store.desired(f"{schema}.unbounded").spec_json.find('"mode": "replace"') > 0, "Spark refused it"
+
+    # And: a table that is made anew is looked up as it is then; it has a topic, so its old rows cannot stay meanwhile.
+    made = project.model(
+        "price", "select k, v + 1 as v from {prices}", unique_key="k", publish={"topic": f"{prices}-out"}
+    )
+    platform.deploy(project.specs()["price"], full_refresh=True)
+    rows(made.rpartition(".")[2], [("a", 201), ("b", 21)])
+    produce(clicks, [{"k": "b", "v": 3}])
+    rows("priced", [("a", 1, 10, 1), ("a", 2, 200, 2), ("b", 3, 21, 2)])
+
+
+def test_the_newest_row_of_a_key_is_that_of_the_newest_commit_whatever_the_size_of_the_files(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: a table of rows, and one on it that keeps the newest of each key, which is stopped.
+    events = topic(1)
+    project = Project(schema)
+    project.source("events", events, COLUMNS)
+    project.model("rows", "select k, v from {events}")
+    project.model("newest", "select k, v from {rows}", unique_key="k")
+    for spec in project.specs().values():
+        platform.deploy(spec)
+    produce(events, [{"k": "a", "v": 0}])
+    platform.until(lambda: platform.sql(f"select * from {schema}.newest") == [("a", 0)], "the first row", 90)
+    stop_stream(platform.store, f"{schema}.newest")
+
+    # When: the key has a small commit, then a large one, of which Spark reads the large one first.
+    for count, batch in ((2, [("a", 1)]), (503, [*((f"k{n}", n) for n in range(500)), ("a", 2)])):
+        produce(events, [{"k": k, "v": v} for k, v in batch])
+        platform.until(
+            lambda count=count: platform.sql(f"select count(*) from {schema}.rows") == [(count,)], f"{count} rows", 60
+        )
+    start_stream(platform.store, f"{schema}.newest")
+
+    # Then: the row of the last commit is the one that stays.
+    platform.until(lambda: platform.sql(f"select count(*) from {schema}.newest") == [(501,)], "all keys", 90)
+    assert ("a", 2) in platform.sql(f"select * from {schema}.newest")
