@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-from bench import dagster_weight, drain, engine, formats, latency, model_tests, queries, tables, threshold, warm
+from bench import dagster_weight, drain, engine, formats, idle, latency, model_tests, queries, tables, threshold, warm
 from bench.report import machine, note, wait_for_calm
 
 MEASUREMENTS = {
@@ -18,6 +18,7 @@ MEASUREMENTS = {
     "formats": formats.run,
     "queries": queries.run,
     "tables": tables.run,
+    "idle": idle.run,
     "model_tests": model_tests.run,
     "dagster": dagster_weight.run,
 }

@@ -11,7 +11,7 @@ Rules
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,10 +105,10 @@ def _measured(
     with Steady(place.bootstrap, topic, rate):
         until(lambda: all((each / "_delta_log").is_dir() for each in tables), "the first commits", timeout=300)
         time.sleep(warm)  # a stretch of running is what is wanted here, no condition
-        before, begun = _cpu(pid), time.time()
+        before, begun = cpu_of(pid), time.time()
         time.sleep(counted)
-        after, ended = _cpu(pid), time.time()
-        memory = sum(each.memory_info().rss for each in _family(pid)) / 2**20
+        after, ended = cpu_of(pid), time.time()
+        memory = _memory_of(pid)
         late = {"sent_from": ended, "sent_to": ended + 3600}
         until(lambda: all(latencies(each, **late) for each in tables), "the last rows", timeout=300, every=2)
     lags = [lag for each in tables for lag in latencies(each, sent_from=begun, sent_to=ended)]
@@ -120,6 +120,19 @@ def _family(pid: int) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
-def _cpu(pid: int) -> float:
-    times = [each.cpu_times() for each in _family(pid)]
-    return sum(each.user + each.system for each in times)
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process and all below it, so far."""
+    total = 0.0
+    for each in _family(pid):
+        with suppress(psutil.NoSuchProcess):  # Hadoop starts processes that live for milliseconds
+            times = each.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def _memory_of(pid: int) -> float:
+    total = 0.0
+    for each in _family(pid):
+        with suppress(psutil.NoSuchProcess):
+            total += each.memory_info().rss
+    return total / 2**20
