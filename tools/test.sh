@@ -11,16 +11,19 @@ mkdir -p target
 .venv/bin/python -m pytest tests/unit tests/e2e tests/conformance/test_sample.py tests/integration/test_[o-z]*.py "$@" \
 	>"$log" 2>&1 </dev/null &
 other=$!
-# The signal that ends the run in front reaches the one behind it, too; either ends its services before it ends.
-trap 'kill -TERM "$other" 2>/dev/null; wait "$other"; exit 130' INT TERM
 echo "the other half of the tests runs beside these; its output follows, meanwhile it is in $log"
-.venv/bin/python -m pytest tests/integration/test_[a-n]*.py tests/faults "$@"
-front=$?
+.venv/bin/python -m pytest tests/integration/test_[a-n]*.py tests/faults "$@" </dev/null &
+front=$!
+# Both are in the background: a shell that waits for a command in front hears of no signal before that has ended. Either
+# ends its services before it ends.
+trap 'kill -TERM "$front" "$other" 2>/dev/null; wait "$front" "$other"; exit 130' INT TERM
+wait "$front"
+front_code=$?
 wait "$other"
 behind=$?
 trap - INT TERM
 printf '\n'
 cat "$log"
-[ "$front" = "$NOTHING" ] && front=0 && [ "$behind" = "$NOTHING" ] && behind=1
+[ "$front_code" = "$NOTHING" ] && front_code=0 && [ "$behind" = "$NOTHING" ] && behind=1
 [ "$behind" = "$NOTHING" ] && behind=0
-[ "$front" = 0 ] && [ "$behind" = 0 ] || { echo "failed: exit code of this half: $front; of the other: $behind" >&2; exit 1; }
+[ "$front_code" = 0 ] && [ "$behind" = 0 ] || { echo "failed: exit code of this half: $front_code; of the other: $behind" >&2; exit 1; }
