@@ -165,6 +165,64 @@ def test_the_plan_says_what_a_run_does_and_a_run_does_what_the_plan_says(
     platform.until(lambda: rows("totals") == [("a", 101)], "the rows of what is left", 90, lambda: rows("totals"))
 
 
+def test_a_model_of_another_name_leaves_an_orphan_that_is_stopped_then_dropped(
+    project: Project, platform: Platform, clicks: str, produce: Produce
+) -> None:
+    # Given: two streams whose models get other names: one by its alias, one by its file.
+    stream = {name: f"{project.schema}.{name}" for name in ("clean", "sold", "totals", "sums")}
+
+    def rows(name: str) -> list[tuple[Any, ...]]:
+        return sorted(platform.sql(f"select * from {stream[name]}"))
+
+    def checkpoint(name: str) -> Path:
+        return platform.paths.checkpoint(stream[name], platform.store.desired(stream[name]).checkpoint_id)
+
+    project.model("clean", CLEAN)
+    project.model("totals", TOTALS)
+    project.run()
+    first = {"clean": [("a", 1.5), ("a", 1.5), ("b", 2.0)], "totals": [("a", 2), ("b", 1)]}
+    platform.until(lambda: all(rows(name) == want for name, want in first.items()), "the first rows", 90)
+    project.model("clean", CLEAN, alias="sold")
+    project.model("totals", None)
+    project.model("sums", TOTALS)
+
+    # Then the plan lists them under their old names, with what to do.
+    planned = project.plan()
+    assert {name: each["verdict"] for name, each in planned.items()} == {
+        "sold": "NEW", "sums": "NEW", "clean": "ORPHAN", "totals": "ORPHAN",
+    }  # fmt: skip
+    assert planned["clean"]["reasons"] == [f"its model writes {stream['sold']} now"]
+    assert planned["totals"]["reasons"] == ["its model is no longer a dynamic table of the project"]
+    assert "penstock run --prune" in planned["clean"]["next_step"]
+    assert "penstock drop" in planned["clean"]["next_step"]
+
+    # A run alone leaves them running; with --prune they are stopped, and keep their rows.
+    project.run()
+    for name in first:
+        assert platform.store.actual(stream[name]).state is StreamState.RUNNING
+    project.run("--prune")
+    for name in first:
+        platform.state(stream[name], StreamState.STOPPED)
+    produce(clicks, [{"item_id": "b", "price": 2}])
+    platform.until(lambda: rows("sums") == [("a", 2), ("b", 2)] and len(rows("sold")) == 4, "the new tables' rows", 90)
+    for name, want in first.items():
+        assert rows(name) == want
+
+    # Dropped, table and checkpoint are gone, and the streams of the new names go on.
+    for name in first:
+        kept, table = checkpoint(name), platform.paths.warehouse / f"{project.schema}.db" / name
+        assert kept.is_dir()
+        assert table.is_dir()
+        project.penstock("drop", stream[name], "--yes")
+        assert not kept.parent.exists()
+        assert not table.exists()
+        assert platform.sql(f"show tables in {project.schema} like '{name}'") == []
+        assert platform.store.find_desired(stream[name]) is None
+    assert {name: each["verdict"] for name, each in project.plan().items()} == {"sold": "NO-OP", "sums": "NO-OP"}
+    produce(clicks, [{"item_id": "b", "price": 2}])
+    platform.until(lambda: rows("sums") == [("a", 2), ("b", 3)] and len(rows("sold")) == 5, "more rows", 90)
+
+
 def _delete_before(platform: Platform, topic: str, offset: int) -> None:
     """What retention does, at once."""
     from confluent_kafka import TopicPartition

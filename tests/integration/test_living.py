@@ -3,7 +3,10 @@ that are maintained under running streams."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from model_files import Project
 
 from penstock.control.maintenance import maintain
@@ -185,6 +188,99 @@ def test_tables_are_maintained_while_streams_write_and_read_them(
         assert (found.failures, found.restarts, found.error) == (0, 0, None), name
     log = Path(platform.paths.warehouse / f"{schema}.db" / "rows" / "_delta_log")
     assert any('"operation":"OPTIMIZE"' in commit.read_text() for commit in log.glob("*.json"))
+
+
+def test_old_files_are_deleted_in_time_while_the_table_is_written_and_read(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: a table that is maintained every minute, the least there is, and a stream that reads it.
+    project = Project(schema)
+    events = topic(2)
+    project.source("events", events, {"k": "string", "v": "bigint"})
+    project.model("rows", "select k, v from {events}", maintenance={"every": "1 minute", "keep": "1 hour"})
+    project.model("copied", "select k, v from {rows}")
+    specs = project.specs()
+    for spec in specs.values():
+        platform.deploy(spec)
+    table = platform.paths.warehouse / f"{schema}.db" / "rows"
+
+    def rows(name: str) -> list[tuple[Any, ...]]:
+        return sorted(platform.sql(f"select k, v from {schema}.{name}"))
+
+    before = [("old", -number) for number in range(1, 4)]
+    for number, row in enumerate(before):
+        produce(events, [{"k": row[0], "v": row[1]}])
+        for name in specs:
+            want = sorted(before[: number + 1])
+            platform.until(lambda n=name, want=want: rows(n) == want, f"the rows of {name}", 90, lambda n=name: rows(n))
+
+    # Given: files of it that were replaced two hours ago.
+    replaced = _replaced(table, 2 * 3600)
+    assert len(replaced) == 3
+    assert all(file.exists() for file in replaced)
+
+    # When nobody asks for anything, then they are deleted, and whoever writes or reads notices nothing.
+    with flowing(produce, events) as flow, reading(platform, f"select count(*) from {schema}.rows") as seen:
+        platform.until(
+            lambda: not any(file.exists() for file in replaced), "the old files to be deleted", 150,
+            lambda: [file.name for file in replaced if file.exists()],
+        )  # fmt: skip
+        sent, looks = len(flow.sent), len(seen)
+        platform.until(lambda: len(flow.sent) > sent + 20 and len(seen) > looks + 1, "more messages and looks")
+    assert seen == sorted(seen), "no row was ever missing"
+    want = sorted([*before, *flow.sent])
+    for name in specs:
+        platform.until(lambda n=name: rows(n) == want, f"the rows of {name}", 90, lambda n=name: (rows(n), want))
+        found = platform.store.actual(f"{schema}.{name}")
+        assert (found.failures, found.restarts, found.error) == (0, 0, None), name
+
+
+def _replaced(table: Path, seconds: float) -> list[Path]:
+    """Put the files of a table together as if that had been so long ago; those that are no longer part of it."""
+    before = DeltaTable(str(table))
+    hooks = PostCommitHookProperties(create_checkpoint=False)  # it would keep the time of now
+    before.optimize.compact(post_commithook_properties=hooks)
+    commit = table / "_delta_log" / f"{DeltaTable(str(table)).version():020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    removed = []
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= int(seconds * 1000)
+            removed.append(table / action["remove"]["path"])
+    aged = commit.with_suffix(".aged")
+    aged.write_text("\n".join(json.dumps(action) for action in actions) + "\n")
+    aged.replace(commit)  # at once: a stream reads it
+    for file in removed:
+        os.utime(file, (time.time() - seconds,) * 2)
+    return removed
+
+
+@contextmanager
+def reading(platform: Platform, query: str) -> Iterator[list[int]]:
+    """Ask a query with one number over and over, in a session of its own; what it answered."""
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(platform.endpoint().url).create()
+    seen: list[int] = []
+    failures: list[Exception] = []
+    ending = threading.Event()
+
+    def run() -> None:
+        try:
+            while not ending.wait(0.5):
+                seen.append(int(session.sql(query).collect()[0][0]))
+        except Exception as problem:  # noqa: BLE001 -- the test is told below
+            failures.append(problem)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ending.set()
+        thread.join()
+        session.client.close()
+    assert failures == []
 
 
 def test_expectations_warn_drop_and_fail(platform: Platform, schema: str, topic: MakeTopic, produce: Produce) -> None:

@@ -11,8 +11,12 @@ import pytest
 
 from penstock.checkpoint.bisect import Range, bounds, culprit, failed_ranges, halves, ranges
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, TableStreamInput
-from penstock.engine.culprit import blamed, is_of_records
+from penstock.control.waiting import wait_for
+from penstock.engine.culprit import Culprits, Failure, blamed, is_of_records
+from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import BROKER_UNREACHABLE, CONSTRAINT_BROKEN, STREAM_FAILED
+from penstock.paths import ProjectPaths
+from penstock.store import Store
 
 CLICKS = KafkaInput(
     view="clicks", relation="shop.clicks", topic="clicks", columns=(Column(name="k", type="STRING", origin="value.k"),)
@@ -146,3 +150,29 @@ def test_the_error_names_the_record_first() -> None:
     of_record = STREAM_FAILED.error("shop.clean: price: below zero.")
     told = blamed(STREAM_FAILED.error("shop.clean: a task failed."), BATCH[0], of_record)
     assert told.message == "shop.clean: topic 'clicks', partition 0, offset 10: price: below zero."
+
+
+def test_a_record_that_is_known_is_told_with_the_line_that_the_model_has_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path / "store.db")
+    culprits = Culprits(None, store, ProjectPaths(tmp_path), 1)
+    of_record = STREAM_FAILED.error("shop.clean: below zero.")
+    monkeypatch.setattr(culprits, "_search", lambda *_: (BATCH[0], of_record))
+    folder = checkpoint(tmp_path / "c", {"0": 5}, began={"0": 3})
+
+    def failed(line: int) -> Failure:
+        problem = STREAM_FAILED.error("shop.clean: a task failed.", at=Location("models/clean.sql", line))
+        return Failure("shop.clean", spec(), 1, folder, problem)
+
+    culprits.look_into(failed(4))
+
+    def told_of_record() -> PenstockError | None:
+        found = culprits.known(failed(9))
+        return found if "offset" in found.message else None
+
+    told = wait_for(told_of_record, 10)
+    assert told is not None
+    assert told.at == Location("models/clean.sql", 9)
+    assert told.message == "shop.clean: topic 'clicks', partition 0, offset 10: below zero."
+    culprits.close()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from penstock.compiler.spec import (
 )
 from penstock.control import inputs, requests
 from penstock.control.deploy import check_inputs, deploy, run_command
+from penstock.control.waiting import wait_for
+from penstock.engine.failures import of_stream
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import MODEL_ANALYSIS
 from penstock.kafka import admin
@@ -147,6 +150,51 @@ def test_settings_alone_are_taken_over_while_the_stream_runs(store: Store, paths
     assert StreamSpec.from_json(store.desired("shop.a").spec_json).small_batch_rows == 7
     assert StreamSpec.from_json(store.generations("shop.a")[0]["spec_json"]).small_batch_rows == 7
     assert deploy(store, paths, spec(small_batch_rows=7)).verdict == "NO-OP"
+
+
+LINES = "select id,\n  if(n < 0, raise_error('below zero'), n) as n\nfrom u"
+
+
+@pytest.mark.parametrize(
+    ("sql", "line_map"),
+    [
+        (LINES, (5, 6, 7)),  # two blank lines more above the query
+        (f"-- all of it\n{LINES.replace('as n', 'as n  -- never below zero')}", (4, 5, 6, 7)),
+        (LINES.replace("id,\n", "id,\n\n  -- never\n  -- below zero\n"), (3, 4, 5, 6, 7, 8)),
+        (LINES.replace("select id,\n", "select\n  id,\n  -- never below zero\n"), (3, 4, 5, 6, 7)),
+    ],
+)
+def test_errors_name_the_lines_that_a_model_has_now_though_nothing_but_comments_changed(
+    store: Store, paths: ProjectPaths, engine: Engine, sql: str, line_map: tuple[int, ...]
+) -> None:
+    before = spec(sql=LINES, line_map=(3, 4, 5))
+    deploy(store, paths, before)
+    store.report("shop.a", state=StreamState.RUNNING, generation=1)
+    was = store.desired("shop.a")
+    now = spec(sql=sql, line_map=line_map)
+    made = deploy(store, paths, now)
+    assert (made.verdict, made.generation, made.changed) == ("NO-OP", 1, False)
+    kept = store.desired("shop.a")
+    assert replace(kept, spec_json="") == replace(was, spec_json=""), "no other generation, checkpoint or hash"
+    stored = StreamSpec.from_json(kept.spec_json)
+    assert (stored.sql, stored.hash) == (before.sql, before.hash), "what runs is what was started"
+    failed = of_stream("java.lang.RuntimeException: below zero", stored)
+    assert failed.at == Location("models/a.sql", line_map[next(n for n, t in enumerate(sql.split("\n")) if "if(" in t)])
+    assert failed.at != of_stream("java.lang.RuntimeException: below zero", before).at
+    told = wait_for(lambda: [each.kind for each in engine.commands if each.kind == "adjust"] or None, 10)
+    assert told == ["adjust"], "the running stream gets it"
+    deploy(store, paths, now)
+    assert store.desired("shop.a") == kept
+
+
+def test_a_stream_that_does_not_run_gets_its_new_lines_without_an_engine(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec(line_map=(3,)))
+    deploy(store, paths, spec(line_map=(8,)))
+    assert StreamSpec.from_json(store.desired("shop.a").spec_json).line_map == (8,)
+    assert StreamSpec.from_json(store.generations("shop.a")[0]["spec_json"]).line_map == (8,)
+    assert [each.kind for each in [*engine.commands, *store.open_commands()]] == ["prepare"]
 
 
 def test_continue_leaves_the_deployed_version_and_says_so(store: Store, paths: ProjectPaths, engine: Engine) -> None:

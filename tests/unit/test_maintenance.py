@@ -6,14 +6,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from pyspark.errors import AnalysisException
+from sqlalchemy.exc import OperationalError
 
 from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableStreamInput
 from penstock.engine import maintenance as module
@@ -21,7 +23,7 @@ from penstock.engine.maintenance import Done, Held, Maintenance, Upkeep, held_by
 from penstock.engine.sink import TableWriter, Target
 from penstock.paths import ProjectPaths
 from penstock.project.maintenance import MaintenanceSettings, OwnMaintenance
-from penstock.store import Store
+from penstock.store import Desired, Store
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -322,6 +324,93 @@ def test_each_table_is_maintained_in_its_time(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(work, "maintain", broken)
     assert looked(3601) == [], "told in the log, and tried again next time"
+
+
+OTHER_VERSION = '{"format_version": 0, "reads": ["shop.a"]}'
+
+
+def maintenance_of(tmp_path: Path, store: Store, locate: Callable[[str], str | None]) -> Maintenance:
+    often = MaintenanceSettings(every="1 minute")  # type: ignore[arg-type]
+    return Maintenance(store, ProjectPaths(tmp_path), often, locate, lambda _stream: nullcontext())
+
+
+def deployed(tmp_path: Path, *names: str) -> Store:
+    store = Store.open(tmp_path / "store.db")
+    for name in names:
+        _, (spec, _) = reader(tmp_path, name, 0)
+        store.deploy(name, spec.to_json(), spec.hash, verdict="NEW", new_checkpoint=False)
+    return store
+
+
+def test_a_stream_of_another_version_and_an_error_of_spark_hold_up_no_other_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    store = deployed(tmp_path, "shop.b", "shop.c")
+    store.deploy("shop.a0", OTHER_VERSION, "h", verdict="NEW", new_checkpoint=False)
+    small_commits(tmp_path / "c", 1)
+
+    def locate(table: str) -> str | None:
+        if table == "shop.b":
+            raise AnalysisException("the catalog does not answer")
+        return str(tmp_path / table.removeprefix("shop."))
+
+    work = maintenance_of(tmp_path, store, locate)
+    assert work.look() == []
+    now[0] += 61
+    assert [each.stream for each in work.look()] == ["shop.c"]
+    told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert len(told) == 2
+    assert told[0].startswith("shop.a0: its table could not be maintained: PEN-3005")
+    assert "another version of Penstock" in told[0]
+    assert told[1] == "shop.b: its table could not be maintained"
+    assert "the catalog does not answer" in caplog.text
+    assert work.look() == [], "all of them come again in their time, not at once"
+
+
+def test_nothing_is_deleted_that_a_stream_of_another_version_may_read(tmp_path: Path) -> None:
+    store = deployed(tmp_path, "shop.a", "shop.b")
+    store.deploy("shop.old", OTHER_VERSION, "h", verdict="NEW", new_checkpoint=False)
+    work = maintenance_of(tmp_path, store, lambda table: str(tmp_path / table.removeprefix("shop.")))
+    for name in ("a", "b"):
+        small_commits(tmp_path / name, 12)
+        upkeep(tmp_path / name).run()
+        small_commits(tmp_path / name, 20, first=12)
+        aged(tmp_path / name, 2 * DAY)
+    kept = work.maintain(store.desired("shop.a"))
+    assert kept is not None
+    assert kept.deleted_files == 0
+    assert kept.log_after >= kept.log_before
+    assert kept.notes == (
+        "nothing is deleted: shop.old, which may read it, was deployed by another version of Penstock",
+    )
+    other = work.maintain(store.desired("shop.b"))
+    assert other is not None
+    assert (other.deleted_files, other.notes) == (12, ()), "its name is nowhere in that spec"
+
+
+def test_maintenance_goes_on_whatever_happens_to_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0.001)
+    store = deployed(tmp_path, "shop.a")
+    looks: list[int] = []
+    again = threading.Event()
+
+    def broken() -> list[Desired]:
+        looks.append(1)
+        if len(looks) == 5:
+            again.set()
+        raise OperationalError("select", {}, Exception("the store is away"))
+
+    monkeypatch.setattr(store, "all_desired", broken)
+    work = maintenance_of(tmp_path, store, lambda _table: None)
+    work.start()
+    assert again.wait(10), "an error ended the thread"
+    work.close()
+    told = [record.getMessage() for record in caplog.records if "looked up" in record.getMessage()]
+    assert told == ["the deployed streams could not be looked up; no table is maintained until they can"]
 
 
 def test_a_model_s_word_goes_before_the_profile_s() -> None:

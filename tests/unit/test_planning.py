@@ -134,6 +134,13 @@ class Broker:
     def close(self) -> None: ...
 
 
+class MadeAnew(Broker):
+    """The same after somebody deleted the topic and created it again: 0 has offsets 0 to 30, 1 has none yet."""
+
+    def watermarks(self, *_: Any) -> tuple[dict[int, int], dict[int, int]]:
+        return {0: 0, 1: 0}, {0: 30, 1: 0}
+
+
 class Silent(Broker):
     def watermarks(self, *_: Any) -> tuple[dict[int, int], dict[int, int]]:
         raise BROKER_UNREACHABLE.error("No broker answers.")
@@ -173,6 +180,21 @@ def test_a_stream_that_began_where_the_topic_still_begins_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cost(tmp_path, monkeypatch, began='{"raw":{"0":40,"1":0}}').lost == 0
+
+
+@pytest.mark.parametrize(
+    ("began", "lost"),
+    [
+        ('{"raw":{"0":0,"1":0}}', (95 - 30) + 10),
+        ('{"raw":{"0":40,"1":0}}', (95 - 40) + 10),  # it began beyond where the new topic ends
+    ],
+)
+def test_what_was_read_beyond_the_end_of_a_topic_that_was_made_anew_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: str, lost: int
+) -> None:
+    found = cost(tmp_path, monkeypatch, broker=MadeAnew(), began=began)
+    assert (found.messages, found.lost) == (30, lost)
+    assert found.inputs[0].covered is False
 
 
 def test_a_start_at_the_latest_message_loses_all_that_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Watermark,
 )
-from penstock.compiler.statement import names_used, same_tokens, stream_reads
+from penstock.compiler.statement import moved_lines, names_used, same_tokens, stream_reads
 from penstock.project.durations import interval
 
 
@@ -92,6 +92,19 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
     if old.model_copy(update={"sql": new.sql}).hash == new.hash:
         return Plan(Verdict.NO_OP, ("only comments or white space changed",))
     return Plan(Verdict.RESTART, ("the names of the inputs' views changed",))
+
+
+def told_anew(old: StreamSpec, new: StreamSpec) -> StreamSpec:
+    """The deployed spec with all that only tells people of it as the new one has it; as it is if that is another one.
+
+    A running query has the lines of the SQL that it was started with, so that stays: the map leads from there to the
+    lines that the model file has now.
+    """
+    lines = new.line_map
+    if old.sql != new.sql and lines:
+        lines = tuple(lines[min(line, len(lines) - 1)] for line in moved_lines(old.sql, new.sql))
+    found = new.model_copy(update={"sql": old.sql, "line_map": lines})
+    return found if found.hash == old.hash else old
 
 
 def source_changes(old: StreamSpec | None, new: StreamSpec) -> dict[str, tuple[str, ...]]:

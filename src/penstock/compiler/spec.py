@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from penstock.errors import Location
 from penstock.errors.catalogue import PUBLISH_UNFIT
@@ -344,3 +344,11 @@ class StreamSpec(Frozen):
     @classmethod
     def from_json(cls, text: str) -> StreamSpec:
         return cls.model_validate_json(text)
+
+    @classmethod
+    def if_known(cls, text: str) -> StreamSpec | None:
+        """The spec; None when another version of Penstock wrote it."""
+        try:
+            return cls.from_json(text)
+        except ValidationError:
+            return None

@@ -156,6 +156,28 @@ def same_tokens(one: str, other: str) -> bool:
     return [(token.token_type, token.text) for token in left] == [(token.token_type, token.text) for token in right]
 
 
+def moved_lines(one: str, other: str) -> tuple[int, ...]:
+    """For each line of one text, from 0, the line of the other where the same token stands.
+
+    The texts have the same tokens. A line on which no token begins goes with the one before it.
+    """
+    try:
+        pairs = list(zip(*(_token_lines(sql) for sql in (one, other)), strict=True))
+    except (TokenError, ValueError):
+        return tuple(range(len(one.splitlines())))
+    there: dict[int, int] = {}
+    for here, line in pairs:
+        there.setdefault(here, line)
+    found: list[int] = []
+    for line in range(len(one.splitlines())):
+        found.append(there.get(line, found[-1] if found else pairs[0][1] if pairs else 0))
+    return tuple(found)
+
+
+def _token_lines(sql: str) -> list[int]:
+    return [sql.count("\n", 0, token.start) for token in Spark().tokenize(sql)]
+
+
 def _readable(sql: str) -> str:
     """The text with the function and column `window` under a name that the parser takes everywhere."""
     tokens = Spark().tokenize(sql)

@@ -3,7 +3,8 @@
 Rules
 - One deployment at a time in a project; a second waits for its turn, then says who is in the way. The turn of a process
   that died is over at once.
-- An unchanged spec changes nothing and asks nobody.
+- An unchanged definition changes nothing and waits for nobody. Where its lines stand in the model file by now is
+  written down, and a running stream is told: its next error names them.
 - The engine says yes to a spec before it becomes the desired state. When it says no, nothing was changed.
 - A change that the stream's state or rows do not survive needs a word from the user: --full-refresh, or the model's
   `on_configuration_change: apply`. `continue` leaves the deployed version running and says so; `fail`, which holds
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.compiler.plan import Verdict
+from penstock.compiler.plan import Verdict, told_anew
 from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
@@ -167,6 +168,7 @@ class _Deploy:
             if not self._is_being_built():
                 self._end_rebuild()
             self._quarantines()
+            self._retold(old)
             reasons = (*planned.reasons, *_left_alone(self.store, old))
             return Deployment(spec.name, old.generation, planned.verdict.value, old.checkpoint_id, reasons, False)
         if planned.verdict is Verdict.HOT:
@@ -191,6 +193,15 @@ class _Deploy:
         if self.store.actual(old.stream).state is StreamState.RUNNING:
             run_command(self.store, "adjust", old.stream, {})
         return made
+
+    def _retold(self, old: Desired) -> None:
+        before = spec_of(old)
+        found = told_anew(before, self.spec) if before is not None else None
+        if found is None or found == before:
+            return
+        self.store.amend(old.stream, found.to_json(), old.spec_hash)
+        if self.store.actual(old.stream).state is StreamState.RUNNING:
+            self.store.submit("adjust", old.stream)  # an engine that is away reads it when it starts the stream
 
     def _quarantines(self) -> None:
         for each in quarantines(self.spec):

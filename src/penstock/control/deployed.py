@@ -5,8 +5,6 @@ A stream is stale when an input table was made after its own checkpoint was: it 
 
 from __future__ import annotations
 
-from pydantic import ValidationError
-
 from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
 from penstock.control.planning import Deployed
 from penstock.store import Desired, RebuildPhase, Store
@@ -31,10 +29,7 @@ def deployed_streams(store: Store) -> dict[str, Deployed]:
 
 def spec_of(want: Desired) -> StreamSpec | None:
     """The spec of a deployed stream; None when another version of Penstock wrote it."""
-    try:
-        return StreamSpec.from_json(want.spec_json)
-    except ValidationError:
-        return None
+    return StreamSpec.if_known(want.spec_json)
 
 
 def looking_up(store: Store, relation: str) -> list[str]:

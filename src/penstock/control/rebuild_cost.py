@@ -3,7 +3,7 @@
 Rules
 - A rebuild begins where the source's `start` says now; messages that retention removed meanwhile cannot be read again.
 - Lost is what the deployed stream has read and the rebuild would not: from where the stream began (its checkpoint says
-  it) up to where the rebuild would begin.
+  it) up to where the rebuild would begin. So is what it read beyond the topic's end: the topic was made anew.
 - A stream that has read nothing loses nothing. What a broker does not tell is None, never 0.
 """
 
@@ -118,7 +118,7 @@ class CostMeter:
             for name in names:
                 begin, end = self._range(item, name, broker, options)
                 messages += sum(end[number] - at for number, at in begin.items())
-                lost += _lost(_partitions(began, name), _partitions(read, name), begin)
+                lost += _lost(_partitions(began, name), _partitions(read, name), begin, end)
             note = self._compacted(broker, names)
         except PenstockError as problem:
             return InputCost(item.relation, start, None, None, problem.message)
@@ -147,13 +147,15 @@ class CostMeter:
         )
 
 
-def _lost(began: Mapping[int, int], read: Mapping[int, int], begin: Mapping[int, int]) -> int:
-    """Offsets that were read, from where the stream began, and that lie before where the rebuild would begin."""
-    return sum(
-        max(0, min(begin.get(number, upto), upto) - began.get(number, 0))
-        for number, upto in read.items()
-        if number in begin
-    )
+def _lost(began: Mapping[int, int], read: Mapping[int, int], begin: Mapping[int, int], end: Mapping[int, int]) -> int:
+    """Offsets that were read, from where the stream began, and that lie before where the rebuild would begin or beyond
+    the end of the topic."""
+    lost = 0
+    for number, upto in read.items():
+        if number in begin:
+            start = began.get(number, 0)
+            lost += max(0, min(begin[number], upto) - start) + max(0, upto - max(end[number], start))
+    return lost
 
 
 def _partitions(offset: Offset | None, topic: str) -> dict[int, int]:

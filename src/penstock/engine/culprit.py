@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -74,7 +74,9 @@ class Culprits:
         with self._lock:
             generation, batch, told = self._found.get(failure.stream, (0, -1, None))
         same = read is not None and (generation, batch) == (failure.generation, read[0])
-        return told if same and told is not None and told.kind is failure.problem.kind else failure.problem
+        if not same or told is None or told.kind is not failure.problem.kind:
+            return failure.problem
+        return replace(told, at=failure.problem.at)  # the line may have moved since
 
     def look_into(self, failure: Failure) -> None:
         """Find the record at fault, in the background, unless this was done or no record can be at fault."""

@@ -9,9 +9,10 @@ Rules
   Commits are deleted from the log after `keep`, too, behind a checkpoint of the log, which holds the identities of the
   streams' batches for ever.
 - Nothing is deleted that a deployed stream has still to read, stopped or not: then the table keeps it for as long as
-  that takes.
+  that takes. What a stream of another Penstock version reads is not known: tables that its spec names keep all.
 - One table at a time; an hour after the last time, or as its settings say. The first time comes minutes after the
-  engine has started, or the stream is deployed.
+  engine has started, or the stream is deployed. What goes wrong with one table is told in the log, and holds up no
+  other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from penstock.checkpoint.offsets import Offset, committed
 from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.errors import PenstockError
+from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD
 from penstock.paths import ProjectPaths
 from penstock.project.maintenance import KEEP_MS, MaintenanceSettings, OwnMaintenance
 from penstock.store import Desired, Store
@@ -47,6 +49,7 @@ _AGAIN = 60.0  # seconds after a compaction that gave up
 _LOOK = 10.0
 _COMMITS = 20  # since the log's last checkpoint, before a new one is written here
 _HOUR = 3600.0
+_OTHER_VERSION = "was deployed by another version of Penstock"
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Upkeep:
         keep_seconds: float = KEEP_MS / 1000,
         appends: bool = True,
         held: Held | None = None,
+        unknown: Sequence[str] = (),
         quiet: Callable[[], AbstractContextManager[object]] = nullcontext,
         enough: int = ENOUGH,
     ) -> None:
@@ -100,6 +104,7 @@ class Upkeep:
         self._keep = keep_seconds
         self._appends = appends
         self._held = held
+        self._unknown = unknown  # streams that may have to read anything of it
         self._quiet = quiet  # between two batches of the stream
         self._enough = enough
         self._table = DeltaTable(path)
@@ -116,9 +121,13 @@ class Upkeep:
         if conflict:
             notes.append("the compaction met another commit and comes again later")
         self._settle()
-        deleted, deleted_bytes = self._vacuumed(now, rows_since if waiting else None)
-        if late is None:
-            self._trim_log()
+        deleted, deleted_bytes = 0, 0
+        if self._unknown:
+            notes.append(f"nothing is deleted: {', '.join(self._unknown)}, which may read it, {_OTHER_VERSION}")
+        else:
+            deleted, deleted_bytes = self._vacuumed(now, rows_since if waiting else None)
+            if late is None:
+                self._trim_log()
         after, size_after = self._files()
         return Done(
             self._stream, self._name, files, after, size, size_after, deleted, deleted_bytes, log_before, self._log(),
@@ -261,6 +270,7 @@ class Maintenance:
         self._locate = locate  # the path of a table, if there is one
         self._quiet = quiet
         self._next: dict[str, float] = {}
+        self._trouble = ""  # with all streams, as it was last logged
         self._one = threading.Lock()
         self._ending = threading.Event()
 
@@ -274,43 +284,57 @@ class Maintenance:
         while not self._ending.wait(_LOOK):
             try:
                 self.look()
-            except PenstockError:
-                log.exception("the streams could not be looked up")
+            except Exception as problem:
+                if str(problem) != self._trouble:
+                    log.exception("the deployed streams could not be looked up; no table is maintained until they can")
+                self._trouble = str(problem)
+            else:
+                self._trouble = ""
 
     def look(self) -> list[Done]:
         """Maintain the tables whose time has come."""
         done = []
         for want in self._store.all_desired():
-            every = self._of(StreamSpec.from_json(want.spec_json)).every / 1000
+            every = self._of(StreamSpec.if_known(want.spec_json)).every / 1000
             due = self._next.setdefault(want.stream, time.monotonic() + min(_FIRST, every))
             if time.monotonic() < due or self._ending.is_set():
                 continue
             self._next[want.stream] = time.monotonic() + every
-            try:
-                found = self.maintain(want)
-            except (DeltaError, PenstockError, OSError) as problem:
-                log.warning("%s: its table could not be maintained: %s", want.stream, problem)
-                continue
+            found = self._tried(want)
             if found is not None:
                 done.append(found)
                 if found.conflict:
                     self._next[want.stream] = time.monotonic() + min(_AGAIN, every)
         return done
 
+    def _tried(self, want: Desired) -> Done | None:
+        """Maintain one table; what goes wrong is told in the log, and comes again in its time."""
+        try:
+            return self.maintain(want)
+        except (DeltaError, PenstockError, OSError) as problem:
+            log.warning("%s: its table could not be maintained: %s", want.stream, problem)
+        except Exception:  # of Spark, Arrow, or a bug: the other tables are maintained all the same
+            log.exception("%s: its table could not be maintained", want.stream)
+        return None
+
     def maintain(self, want: Desired, *, enough: int = ENOUGH) -> Done | None:
         """Maintain one table now; None when there is no table."""
-        spec = StreamSpec.from_json(want.spec_json)
+        spec = StreamSpec.if_known(want.spec_json)
+        if spec is None:
+            raise CHANGE_NEEDS_REBUILD.error(f"'{want.stream}' {_OTHER_VERSION}: which table it writes is not known.")
         path = self._locate(spec.output.relation)
         if path is None:
             return None
         with self._one:
+            readers, unknown = self._readers(spec.output.relation)
             upkeep = Upkeep(
                 want.stream,
                 spec.output.relation,
                 path,
                 keep_seconds=self._of(spec).keep / 1000,
                 appends=spec.output.mode.value == "append",
-                held=held_by(spec.output.relation, Path(path), self._readers()),
+                held=held_by(spec.output.relation, Path(path), readers),
+                unknown=unknown,
                 quiet=lambda: self._quiet(want.stream),
                 enough=enough,
             )
@@ -322,13 +346,17 @@ class Maintenance:
         )  # fmt: skip
         return done
 
-    def _of(self, spec: StreamSpec) -> MaintenanceSettings:
-        return (spec.maintenance or OwnMaintenance()).within(self._settings)
+    def _of(self, spec: StreamSpec | None) -> MaintenanceSettings:
+        own = spec.maintenance if spec is not None else None
+        return (own or OwnMaintenance()).within(self._settings)
 
-    def _readers(self) -> dict[str, tuple[StreamSpec, Path]]:
-        return {
-            want.stream: (
-                StreamSpec.from_json(want.spec_json), self._paths.checkpoint(want.stream, want.checkpoint_id)
-            )
-            for want in self._store.all_desired()
-        }  # fmt: skip
+    def _readers(self, relation: str) -> tuple[dict[str, tuple[StreamSpec, Path]], list[str]]:
+        """The deployed streams with their checkpoints, and those that may read this table in a way nobody knows."""
+        known, unknown = {}, []
+        for want in self._store.all_desired():
+            spec = StreamSpec.if_known(want.spec_json)
+            if spec is not None:
+                known[want.stream] = (spec, self._paths.checkpoint(want.stream, want.checkpoint_id))
+            elif relation in want.spec_json:
+                unknown.append(want.stream)
+        return known, unknown
