@@ -103,6 +103,10 @@ CLEAN = "select item_id, price from {{ source('shop', 'clicks') }}"
 TOTALS = "select item_id, count(*) as n from {{ source('shop', 'clicks') }} group by item_id"
 
 
+def verdicts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: each["verdict"] for name, each in found.items()}
+
+
 def test_the_plan_says_what_a_run_does_and_a_run_does_what_the_plan_says(
     project: Project, platform: Platform, clicks: str, produce: Produce
 ) -> None:
@@ -112,9 +116,6 @@ def test_the_plan_says_what_a_run_does_and_a_run_does_what_the_plan_says(
 
     def rows(table: str) -> list[tuple[Any, ...]]:
         return sorted(platform.sql(f"select * from {project.schema}.{table}"))
-
-    def verdicts(found: dict[str, dict[str, Any]]) -> dict[str, str]:
-        return {name: each["verdict"] for name, each in found.items()}
 
     # Nothing is deployed: all is new. Deployed, all is as it should be.
     new = {"clean": "NEW", "totals": "NEW", "gone": "NEW"}
@@ -146,8 +147,10 @@ def test_the_plan_says_what_a_run_does_and_a_run_does_what_the_plan_says(
 
     # `continue` goes on with the deployed version, and says so.
     project.model("totals", TOTALS.replace("count(*) as n", "count(*) + 100 as n"), on_configuration_change="continue")
+    intended = project.plan()
+    assert "the deployed version goes on" in intended["totals"]["next_step"]
     kept = project.run("--prune")
-    assert verdicts(kept) == {"clean": "NO-OP", "totals": "REFUSED", "gone": "ORPHAN"}
+    assert verdicts(intended) == verdicts(kept) == {"clean": "NO-OP", "totals": "REFUSED", "gone": "ORPHAN"}
     assert "goes on: on_configuration_change is 'continue'" in " ".join(kept["totals"]["reasons"])
 
     # --prune stopped the orphan and kept its rows.
@@ -221,6 +224,54 @@ def test_a_model_of_another_name_leaves_an_orphan_that_is_stopped_then_dropped(
     assert {name: each["verdict"] for name, each in project.plan().items()} == {"sold": "NO-OP", "sums": "NO-OP"}
     produce(clicks, [{"item_id": "b", "price": 2}])
     platform.until(lambda: rows("sums") == [("a", 2), ("b", 3)] and len(rows("sold")) == 5, "more rows", 90)
+
+
+def test_a_chain_is_rebuilt_together_or_not_at_all(
+    project: Project, platform: Platform, clicks: str, produce: Produce
+) -> None:
+    # Given: a table, and a count of its rows.
+    cheap = f"{CLEAN} where price < 2"
+    counts = "select item_id, count(*) as n from {{ ref('kept') }} group by item_id"
+    project.model("kept", cheap)
+    project.model("counts", counts)
+
+    def rows() -> tuple[list[tuple[Any, ...]], ...]:
+        return tuple(sorted(platform.sql(f"select * from {project.schema}.{table}")) for table in ("kept", "counts"))
+
+    def become(*want: list[tuple[Any, ...]]) -> None:
+        platform.until(lambda: rows() == want, f"the rows {want}", 120, rows)
+
+    assert verdicts(project.run()) == {"kept": "NEW", "counts": "NEW"}
+    first = [("a", 1.5), ("a", 1.5)], [("a", 2)]
+    become(*first)
+
+    # When: the table is to have another column, and its reader is not part of the run. Then: it is refused.
+    project.model("kept", f"{CLEAN.replace('price', 'price, 1 as one')} where price < 10")
+    alone = project.plan("--select", "kept", "--full-refresh")["kept"]
+    assert (alone["verdict"], alone["confirmed"]) == ("REFUSED", True)
+    assert alone["next_step"] == "rebuild its readers in the same run: --select kept+ --full-refresh"
+    assert "counts would be left behind" in project.penstock("plan", "--output", "markdown", "--select", "kept")
+    refused = project.penstock("run", "--select", "kept", "--full-refresh", code=1)
+    assert "PEN-3008" in refused
+    assert f"'{project.schema}.counts' would not be" in refused
+    assert rows() == first
+
+    # Nor does a reader in the same run help that nobody has confirmed.
+    project.model(
+        "kept", f"{CLEAN.replace('price', 'price, 1 as one')} where price < 10", on_configuration_change="apply"
+    )
+    assert verdicts(project.plan()) == {"kept": "REFUSED", "counts": "REBUILD"}
+    assert "PEN-3008" in project.penstock("run", code=1)
+    assert rows() == first
+
+    # Then: with its reader it is rebuilt, and both have what the new definition gives, and what comes after.
+    both = {"kept": "REBUILD", "counts": "REBUILD"}
+    assert verdicts(project.plan("--select", "kept+", "--full-refresh")) == both
+    assert verdicts(project.run("--select", "kept+", "--full-refresh")) == both
+    become([("a", 1.5, 1), ("a", 1.5, 1), ("b", 2.0, 1)], [("a", 2), ("b", 1)])
+    produce(clicks, [{"item_id": "b", "price": 3}])
+    become([("a", 1.5, 1), ("a", 1.5, 1), ("b", 2.0, 1), ("b", 3.0, 1)], [("a", 2), ("b", 2)])
+    assert set(verdicts(project.plan()).values()) == {"NO-OP"}
 
 
 def _delete_before(platform: Platform, topic: str, offset: int) -> None:

@@ -199,6 +199,15 @@ def test_a_new_column_that_the_sql_does_not_read_restarts() -> None:
     assert input_changed(STATELESS, columns=columns) == Plan(Verdict.RESTART, ("column shop.clicks.extra is new",))
 
 
+def test_a_column_that_a_state_does_not_read_may_go() -> None:
+    source = kafka(STATEFUL)
+    more = (*source.columns, Column(name="more", type="string", origin="value.more"))
+    wide = STATEFUL.model_copy(update={"inputs": (source.model_copy(update={"columns": more}),)})
+    every = wide.model_copy(update={"sql": "select max(x.item_id) from (select * from clicks) x"})
+    assert input_changed(wide, columns=source.columns) == Plan(Verdict.RESTART, ("column shop.clicks.more is gone",))
+    assert input_changed(every, columns=source.columns).verdict is Verdict.REBUILD
+
+
 def test_a_count_of_all_rows_takes_no_column() -> None:
     source = kafka(STATEFUL)
     more = (*source.columns, Column(name="more", type="string", origin="value.more"))
@@ -251,9 +260,19 @@ def test_a_checkpoint_goes_on_with_more_partitions_and_not_with_fewer(
     assert plan.reasons[0].startswith("partitions of shop.clicks")
 
 
-def test_a_pattern_in_place_of_a_topic_is_a_rebuild() -> None:
-    plan = input_changed(STATELESS, topic=None, topic_pattern="clicks_.*")
-    assert plan == Plan(Verdict.REBUILD, ("topic clicks -> clicks_.*",))
+def test_a_pattern_in_place_of_a_topic_goes_on_when_it_has_the_topic_and_else_rebuilds() -> None:
+    other = input_changed(STATELESS, topic=None, topic_pattern="clicks_.*")
+    assert other == Plan(Verdict.REBUILD, ("topic clicks -> clicks_.*",))
+    wider = input_changed(STATELESS, topic=None, topic_pattern="clicks(_.*)?")
+    assert wider == Plan(Verdict.RESTART, ("topic clicks -> clicks(_.*)?",))
+    watermark = Watermark(column="arrived_at", delay="10 minutes")
+    timed = STATEFUL.model_copy(update={"inputs": (kafka(STATEFUL).model_copy(update={"watermark": watermark}),)})
+    late = input_changed(timed, topic=None, topic_pattern="clicks(_.*)?")
+    assert late.verdict is Verdict.REBUILD, "what the other topics have had is behind the watermark"
+    back = STATELESS.model_copy(
+        update={"inputs": (kafka(STATELESS).model_copy(update={"topic": None, "topic_pattern": "clicks.*"}),)}
+    )
+    assert input_changed(back, topic="clicks", topic_pattern=None).verdict is Verdict.REBUILD
 
 
 @pytest.mark.parametrize(("spec", "verdict"), [(STATELESS, Verdict.RESTART), (STATEFUL, Verdict.REBUILD)])

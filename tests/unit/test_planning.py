@@ -63,7 +63,38 @@ def test_a_rebuild_that_leaves_a_reader_behind_is_refused_and_says_what_to_selec
     (planned,) = plan_streams([Model(CHANGED, "apply")], deployed(RAW, CLEAN))
     refused = judged(planned, RebuildCost(()))
     assert (refused.verdict, refused.also) == (Verdict.REFUSED, ("shop.clean",))
-    assert "--select raw+" in str(refused.next_step)
+    assert "--select raw+ --full-refresh" in str(refused.next_step)
+
+
+def test_continue_goes_on_as_it_is_and_so_do_its_readers() -> None:
+    planned = plan_streams([Model(CHANGED, "continue"), Model(CLEAN, "apply")], deployed(RAW, CLEAN))
+    assert verdicts(planned) == {"shop.raw": "REFUSED", "shop.clean": "NO-OP"}
+    assert "the deployed version goes on" in str(planned[0].next_step)
+    (alone,) = plan_streams([Model(CHANGED, "continue")], deployed(RAW, CLEAN))
+    assert (alone.verdict, alone.also) == (Verdict.REFUSED, ()), "what is not rebuilt leaves nobody behind"
+    confirmed = plan_streams([Model(CHANGED, "continue"), Model(CLEAN)], deployed(RAW, CLEAN), full_refresh=True)
+    assert set(verdicts(confirmed).values()) == {"REBUILD"}
+
+
+def test_a_reader_that_keeps_its_version_is_refused_what_its_input_does_to_it() -> None:
+    planned = plan_streams([Model(CHANGED, "apply"), Model(CLEAN, "continue")], deployed(RAW, CLEAN))
+    assert verdicts(planned) == {"shop.raw": "REFUSED", "shop.clean": "REFUSED"}
+    assert planned[0].also == ("shop.clean",)
+
+
+def test_a_confirmed_rebuild_is_refused_while_a_reader_in_the_same_run_is_not_confirmed() -> None:
+    planned = plan_streams([Model(CHANGED, "apply"), Model(CLEAN)], deployed(RAW, CLEAN))
+    assert verdicts(planned) == {"shop.raw": "REFUSED", "shop.clean": "REBUILD"}
+    assert planned[0].also == ("shop.clean",)
+    assert "--select raw+ --full-refresh" in str(planned[0].next_step)
+    both = plan_streams([Model(CHANGED, "apply"), Model(CLEAN, "apply")], deployed(RAW, CLEAN))
+    assert [(each.verdict, each.next_step) for each in both] == [(Verdict.REBUILD, None)] * 2
+
+
+def test_a_rebuild_that_nobody_confirmed_asks_for_that_and_not_for_readers_of_the_same_run() -> None:
+    planned = plan_streams([Model(CHANGED), Model(CLEAN)], deployed(RAW, CLEAN))
+    assert (planned[0].verdict, planned[0].also) == (Verdict.REBUILD, ())
+    assert "confirm with --full-refresh" in str(planned[0].next_step)
 
 
 def test_a_reader_that_was_left_behind_before_is_rebuilt() -> None:
@@ -92,6 +123,7 @@ def test_a_full_refresh_rebuilds_what_is_deployed_and_is_a_confirmation() -> Non
         ("fail", None, Verdict.REBUILD, "confirm with --full-refresh"),
         ("apply", 5, Verdict.REBUILD, "None"),
         ("continue", 5, Verdict.REFUSED, "the deployed version goes on"),
+        ("continue", 0, Verdict.REFUSED, "the deployed version goes on"),
     ],
 )
 def test_a_rebuild_that_loses_rows_is_refused_until_it_is_confirmed(

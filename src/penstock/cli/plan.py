@@ -159,8 +159,9 @@ def plan(
 
     NEW: deployed for the first time. NO-OP: unchanged. HOT: settings that are taken over without a restart. RESTART:
     the stream starts again and keeps its state. REBUILD: state and rows are computed anew; what it would read is
-    counted. REFUSED: a rebuild that would lose rows (retention has removed messages that were read) or leave readers
-    behind, and is not confirmed. ORPHAN: deployed, and no longer in the project.
+    counted. REFUSED: a rebuild that would leave readers behind, that would lose rows (retention has removed messages
+    that were read) and is not confirmed, or that the model's `on_configuration_change: continue` forbids. ORPHAN:
+    deployed, and no longer in the project.
 
     Needs no engine; with one, changed queries are analysed, so that changed columns are known, too.
 

@@ -218,7 +218,7 @@ class _Reasons:
 
     def _input(self, relation: str, old: Input, new: Input, *, stateful: bool) -> None:
         if isinstance(old, KafkaInput) and isinstance(new, KafkaInput):
-            self._topics(relation, old, new)
+            self._topics(relation, old, new, stateful=stateful)
             self._setting(f"bootstrap.servers of {relation}", old.bootstrap, new.bootstrap)
             self._hot(f"start of {relation}", _start(old), _start(new), more=" (for the next rebuild)")
             before, after = ("batch" if each.backfill else "none" for each in (old, new))
@@ -242,9 +242,12 @@ class _Reasons:
         elif old.kind != new.kind:
             self._setting(f"kind of {relation}", old.kind, new.kind, rebuild=True)
 
-    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
+    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
         """A checkpoint goes on with more partitions than it knows, and not with fewer."""
-        self._setting("topic", old.topic or old.topic_pattern, new.topic or new.topic_pattern, rebuild=True)
+        wider = old.topic is not None and new.topic_pattern is not None and new.reads(old.topic)
+        late = stateful and new.watermark is not None  # the history of the topics that it has besides
+        before, after = old.topic or old.topic_pattern, new.topic or new.topic_pattern
+        self._setting("topic", before, after, rebuild=late or not wider)
         gone = bool(new.partitions) and not set(old.partitions or new.partitions) <= set(new.partitions)
         narrowed = bool(new.partitions) and not old.partitions
         before, after = (", ".join(map(str, each.partitions)) or "all" for each in (old, new))
@@ -262,12 +265,11 @@ class _Reasons:
         before = {column.name: (column.type, column.expr or column.origin) for column in old.columns}
         after = {column.name: (column.type, column.expr or column.origin) for column in new.columns}
         for name in sorted(before.keys() | after.keys()):
-            if name not in after:
-                self._note(True, rebuild=stateful, reason=f"column {relation}.{name} is gone")
-            elif name not in before:
-                # A new column reaches the state only through the SQL, and a changed SQL is its own reason.
+            if name not in after or name not in before:
+                # It reaches the state only through the SQL, and a changed SQL is its own reason.
                 reaches = names_used(self.new.sql) is None or self.new.output.changes is not None
-                self._note(True, rebuild=stateful and reaches, reason=f"column {relation}.{name} is new")
+                is_what = "new" if name in after else "gone"
+                self._note(True, rebuild=stateful and reaches, reason=f"column {relation}.{name} is {is_what}")
             else:
                 self._setting(f"type of {relation}.{name}", before[name][0], after[name][0], rebuild=stateful)
                 self._setting(f"origin of {relation}.{name}", before[name][1], after[name][1], rebuild=stateful)

@@ -26,7 +26,7 @@ from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
 from penstock.control.deployed import deployed_streams, looking_up, spec_of
 from penstock.control.inputs import check_inputs
-from penstock.control.planning import CONTINUE, FAIL, Model, Planned, plan_model, readers
+from penstock.control.planning import FAIL, Model, Planned, plan_model, readers
 from penstock.control.quarantine import deploy_quarantine
 from penstock.control.rebuild_cost import CostMeter, RebuildCost
 from penstock.control.requests import BUSY_TIMEOUT, run_command, turn
@@ -227,11 +227,11 @@ class _Deploy:
     def _rebuilt(self, planned: Planned, old: Desired) -> Deployment:
         why = "; ".join(planned.reasons)
         at = Location(self.spec.path)
-        if not planned.confirmed and self.on_change == CONTINUE:
+        if planned.kept:
             kept = f"generation {old.generation} goes on: on_configuration_change is 'continue'"
             reasons = (*planned.reasons, kept)
             return Deployment(
-                old.stream, old.generation, Verdict.REFUSED.value, old.checkpoint_id, reasons, changed=False
+                old.stream, old.generation, planned.verdict.value, old.checkpoint_id, reasons, changed=False
             )
         if not planned.confirmed:
             cost = measured(self.paths, self.spec, old)

@@ -2,7 +2,9 @@
 
 Rules
 - A stream that reads a rebuilt table as a stream is rebuilt, too: its place in the old table means nothing in the new
-  one. When such a reader is deployed but not part of the run, the rebuild is refused.
+  one. When such a reader is deployed and the run would not rebuild it, because it is not part of the run or not
+  confirmed as its input is, the rebuild is refused.
+- What needs a rebuild and has `on_configuration_change: continue` is REFUSED and goes on as it is; so do its readers.
 - A rebuild that would lose rows is REFUSED unless it is confirmed: by --full-refresh, or by the model's
   `on_configuration_change: apply`.
 - A stream that joins a rebuilt source table starts again, on its checkpoint.
@@ -54,6 +56,11 @@ class Planned:
         return self.verdict in (Verdict.REBUILD, Verdict.REFUSED)
 
     @property
+    def kept(self) -> bool:
+        """Whether it needs a rebuild and goes on as it is deployed, because its model says so."""
+        return self.rebuilds and self.on_change == CONTINUE and not self.confirmed
+
+    @property
     def next_step(self) -> str | None:
         """What a person has to do for it to happen; None when `dbt run` is enough."""
         if self.verdict is Verdict.ORPHAN:
@@ -61,8 +68,8 @@ class Planned:
         if not self.rebuilds:
             return None
         if self.also:
-            return f"select its readers, too: --select {self.stream.rpartition('.')[2]}+"
-        if self.on_change == CONTINUE and not self.confirmed:
+            return f"rebuild its readers in the same run: --select {self.stream.rpartition('.')[2]}+ --full-refresh"
+        if self.kept:
             return "on_configuration_change is 'continue': the deployed version goes on; --full-refresh rebuilds it"
         return None if self.confirmed else "confirm with --full-refresh or on_configuration_change: apply"
 
@@ -96,16 +103,20 @@ def plan_streams(
     """The verdict on every model, upstream first; without costs."""
     found: dict[str, Planned] = {}
     for model in upstream_first(models):
-        rebuilt = {stream for stream, planned in found.items() if planned.rebuilds}
+        rebuilt = {stream for stream, planned in found.items() if planned.rebuilds and not planned.kept}
         found[model.spec.name] = plan_model(model, deployed.get(model.spec.name), rebuilt, full_refresh=full_refresh)
-    anew = {each.stream for each in found.values() if each.rebuilds}
+    anew = {each.stream for each in found.values() if each.rebuilds and not each.kept}
     for model in models:
         found[model.spec.name] = _started_again(model.spec, found[model.spec.name], anew)
-    part = frozenset(found)
-    return [
-        replace(planned, also=tuple(sorted(readers(planned.stream, deployed) - part))) if planned.rebuilds else planned
-        for planned in found.values()
-    ]
+    sure = {each.stream for each in found.values() if each.confirmed}
+    # What nobody has confirmed yet can be confirmed together with its readers: those of the run are not in its way.
+    return [_left_behind(each, deployed, sure if each.confirmed else found.keys()) for each in found.values()]
+
+
+def _left_behind(planned: Planned, deployed: Mapping[str, Deployed], together: Collection[str]) -> Planned:
+    """A rebuild is refused when it has deployed readers that are not rebuilt together with it."""
+    also = readers(planned.stream, deployed).difference(together) if planned.rebuilds and not planned.kept else ()
+    return replace(planned, also=tuple(sorted(also)), verdict=Verdict.REFUSED) if also else planned
 
 
 def _started_again(spec: StreamSpec, planned: Planned, rebuilt: Collection[str]) -> Planned:
@@ -136,7 +147,7 @@ def plan_model(
             verdict = Verdict.REBUILD
         elif full_refresh and verdict is not Verdict.REBUILD and not spec.is_source_table:
             verdict, reasons = Verdict.REBUILD, ("--full-refresh",)
-    return Planned(
+    planned = Planned(
         stream=spec.name,
         verdict=verdict,
         reasons=reasons,
@@ -145,14 +156,13 @@ def plan_model(
         confirmed=full_refresh or model.on_change == APPLY,
         on_change=model.on_change,
     )
+    return replace(planned, verdict=Verdict.REFUSED) if planned.kept else planned
 
 
 def judged(planned: Planned, cost: RebuildCost) -> Planned:
     """A rebuild with its cost: refused when it would lose rows and nobody confirmed that."""
-    verdict = planned.verdict
-    if planned.also or (cost.lost and not planned.confirmed):
-        verdict = Verdict.REFUSED
-    return replace(planned, cost=cost, verdict=verdict)
+    refused = cost.lost and not planned.confirmed
+    return replace(planned, cost=cost, verdict=Verdict.REFUSED if refused else planned.verdict)
 
 
 def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:

@@ -60,7 +60,7 @@ class Deploy(Settings):
     file: str | None = Field(default=None, description="a file with its SQL, relative to the project")
     config: dict[str, Any] = Field(default_factory=dict, description="settings that are changed")
     full_refresh: bool = Field(default=False, description="as `dbt run --full-refresh`, with the tables below it")
-    verdict: Literal["NO-OP", "HOT", "RESTART", "REBUILD"] | None = Field(
+    verdict: Literal["NO-OP", "HOT", "RESTART", "REBUILD", "REFUSED"] | None = Field(
         default=None, description="what `penstock plan` has to say of it"
     )
 

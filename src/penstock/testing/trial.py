@@ -17,7 +17,7 @@ from penstock.compiler.quarantine import SUFFIX, quarantines
 from penstock.compiler.spec import KafkaInput, StreamSpec
 from penstock.control.deploy import settled
 from penstock.control.deployed import deployed_streams
-from penstock.control.planning import CONTINUE, Deployed, Model, plan_model, readers
+from penstock.control.planning import Deployed, Model, plan_model, readers
 from penstock.engine import runtime, topic_files
 from penstock.engine.sink import TableWriter, Target
 from penstock.engine.topic_files import Record
@@ -291,7 +291,7 @@ class Trial:
         if step.verdict is not None and planned.verdict.value != step.verdict:
             why = "; ".join(planned.reasons) or "nothing changed"
             raise StepFailedError(Failure(f"the verdict is {planned.verdict.value} ({why}), not {step.verdict}"))
-        if planned.verdict is Verdict.NO_OP or (planned.rebuilds and change == CONTINUE and not full):
+        if planned.verdict is Verdict.NO_OP or planned.kept:
             return
         if planned.rebuilds:
             if not planned.confirmed:
