@@ -209,6 +209,7 @@ def test_a_dynamic_table_is_deployed_once_and_made_anew_on_full_refresh(
     project.write(
         "models/views.sql",
         "{{ config(materialized='dynamic_table', tags=['live'], persist_docs={'relation': true, 'columns': true},\n"
+        "    grants={'select': ['somebody']},\n"
         "    pre_hook='create table if not exists default.{{ this.schema }}_hooks (w string) using delta',\n"
         "    post_hook=\"insert into default.{{ this.schema }}_hooks values ('post')\") }}\n"
         "select item_id, count(*) as views from {{ source('shop', 'clicks') }}\n"
@@ -232,6 +233,8 @@ def test_a_dynamic_table_is_deployed_once_and_made_anew_on_full_refresh(
     assert (response["stream"], response["generation"], response["verdict"]) == (f"{schema}.views", 1, "NEW")
     assert response["checkpoint"] == platform.store.desired(f"{schema}.views").checkpoint_id
     assert "NEW generation 1" in first.text
+    said = " ".join(first.text.split()).replace("`", "")
+    assert f"grants of {schema}.views are not applied: the catalog of the engine has no users." in said
     assert (project.target() / "penstock" / f"{schema}.views" / "job.py").exists()
     platform.until(
         lambda: sorted(platform.sql(f"select item_id, views from {schema}.views")) == [("a", 2), ("b", 1)], "rows"
@@ -314,6 +317,12 @@ def test_every_mistake_is_one_line_with_the_file_and_line_of_the_model(
     project.write("models/misspelt.sql", head.replace(") }}", ",\n time_windw='1 s') }}") + "select 1 as a")
     project.write("models/syntax.sql", head + "select item_id\nfrm {{ source('shop', 'clicks') }}")
     project.write("models/missing.sql", head + "select item_id from {{ source('shop', 'nowhere') }}")
+    project.write("models/promised.sql", head + "select item_id, price from {{ source('shop', 'clicks') }}")
+    project.write(
+        "models/schema.yml",
+        "models:\n  - name: promised\n    config: {contract: {enforced: true}}\n    columns:\n"
+        "      - {name: item_id, data_type: string}\n      - {name: price, data_type: int}\n",
+    )
     project.write("models/taken.sql", head + "select item_id from {{ source('shop', 'clicks') }}")
     platform.sql(f"create schema if not exists {schema}")
     platform.sql(f"create table {schema}.taken (item_id string) using delta")
@@ -323,6 +332,7 @@ def test_every_mistake_is_one_line_with_the_file_and_line_of_the_model(
         "misspelt": f"PEN-1301 {schema}/models/misspelt.sql:2: config key 'time_windw' is unknown.",
         "syntax": f"PEN-1303 {schema}/models/syntax.sql:3: ",
         "missing": "PEN-2002 ",
+        "promised": f"PEN-1320 {schema}/models/promised.sql: the query does not keep the contract: column price is ",
         "taken": f"PEN-4007 {schema}/models/taken.sql: {schema}.taken is a table that this stream did not make.",
     }.items():
         shown = ran.message(name).splitlines()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.compiler.spec import OutputMode
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, CONSTRAINT_BROKEN, CONTRACT_BROKEN
 from penstock.store import StreamState
@@ -49,21 +50,37 @@ def test_a_row_that_breaks_a_constraint_fails_its_batch_and_nothing_of_it_is_wri
     produce: Callable[..., int],
     small_batch_rows: int,
 ) -> None:
+    # Given: rows that are appended, replaced by key, and computed anew as a whole.
     name = topic()
-    spec = make_spec("checked", name, "select k, v from input", small_batch_rows=small_batch_rows)
-    spec = with_output(spec, checks=(("k_not_null", "`k` is not null"), ("positive", "v > 0")))
-    platform.deploy(spec)
-    produce(name, [{"k": "a", "v": 1}])
-    platform.until(lambda: platform.sql(f"select * from {spec.name}") == [("a", 1)], "the good row", 90)
-    produce(name, [{"k": "b", "v": -1}])
-    failed = platform.state(spec.name, StreamState.FAILED, StreamState.QUARANTINED)
-    assert failed.error_code == CONSTRAINT_BROKEN.code
-    assert platform.sql(f"select * from {spec.name}") == [("a", 1)]
-    # Without the constraint the same message goes in: the change of it is no rebuild.
-    assert platform.deploy(with_output(spec, checks=())).verdict == "RESTART"
-    platform.until(lambda: len(platform.sql(f"select * from {spec.name}")) == 2, "the row that was held up", 90)
-    with pytest.raises(PenstockError) as caught:
+    checks = (("k_not_null", "`k` is not null"), ("positive", "v > 0"))
+    specs = [
+        with_output(
+            make_spec(mode.value, name, "select k, v from input", small_batch_rows=small_batch_rows),
+            mode=mode, keys=("k",) if mode is OutputMode.UPSERT else (), checks=checks,
+        )
+        for mode in (OutputMode.APPEND, OutputMode.UPSERT, OutputMode.REPLACE)
+    ]  # fmt: skip
+
+    def become(*want: tuple[str, int]) -> None:
+        for spec in specs:
+            rows = lambda spec=spec: sorted(platform.sql(f"select k, v from {spec.name}"))  # noqa: E731
+            platform.until(lambda rows=rows: rows() == [*want], f"the rows of {spec.name}", 90, rows)
+
+    for spec in specs:
         platform.deploy(spec)
+    produce(name, [{"k": "a", "v": 1}])
+    become(("a", 1))
+    produce(name, [{"k": "b", "v": -1}])
+    for spec in specs:
+        failed = platform.state(spec.name, StreamState.FAILED, StreamState.QUARANTINED)
+        assert failed.error_code == CONSTRAINT_BROKEN.code
+        assert platform.sql(f"select k, v from {spec.name}") == [("a", 1)]
+    # Without the constraint the same message goes in: the change of it is no rebuild.
+    for spec in specs:
+        assert platform.deploy(with_output(spec, checks=())).verdict == "RESTART"
+    become(("a", 1), ("b", -1))
+    with pytest.raises(PenstockError) as caught:
+        platform.deploy(specs[0])
     assert caught.value.kind is CONSTRAINT_BROKEN
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from model_files import Project
 
 from penstock.compiler.spec import (
     Column,
@@ -273,23 +275,33 @@ def test_columns_come_from_every_part_of_a_message_and_bad_messages_lose_only_wh
 
 # -- when a batch is written ------------------------------------------------------------------------------------------
 def test_a_buffer_is_written_when_it_is_full_or_when_its_time_is_up(
-    platform: Platform, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
+    platform: Platform, schema: str, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
 ) -> None:
     name = topic(1)
     sql = "select pos from input"
     plain = make_spec("plain", name, sql)
     full = make_spec("full", name, sql, trigger=Trigger(buffer_limit=100, time_window_ms=3_600_000))
     timed = make_spec("timed", name, sql, trigger=Trigger(buffer_limit=100_000, time_window_ms=2_000))
+    project = Project(schema)
+    project.source("input", name, {"v": "bigint", "pos": "bigint from offset"})
+    project.model("behind", "select pos from {input}", target_lag="8 seconds")
+    behind = project.specs()["behind"]
 
     def rows(spec: StreamSpec) -> int:
         return int(platform.sql(f"select count(*) from {spec.name}")[0][0])
 
     produce(name, [{"k": "a", "v": 1}])  # the first batch never waits: there is none before it
-    for spec in (plain, full, timed):
+    for spec in (plain, full, timed, behind):
         platform.deploy(spec)
         platform.until(lambda spec=spec: rows(spec) == 1, f"the first row of {spec.name}", 90)
-    produce(name, [{"k": "a", "v": 1}] * 60)
-    platform.until(lambda: rows(plain) == 61 and rows(timed) == 61, "60 rows at once, and 60 when the time is up", 90)
+    began = time.monotonic()
+    for sent in range(10, 61, 10):
+        produce(name, [{"k": "a", "v": 1}] * 10)
+        platform.until(lambda sent=sent: rows(plain) == 1 + sent, f"{sent} rows at once", 90)
+    platform.until(lambda: rows(timed) == 61, "60 rows when the time is up", 90)
+    platform.until(lambda: rows(behind) == 61, "60 rows within the lag", 90)
+    most = 1 + (time.monotonic() - began) / 4  # rows wait for half of the lag
+    assert sum(1 for batch in platform.store.progress(behind.name) if batch.rows_in > 1) <= most
     platform.until(lambda: platform.store.actual(full.name).lag_rows == 60, "60 rows in the buffer", 30)
     assert rows(full) == 1
     produce(name, [{"k": "a", "v": 1}] * 40)

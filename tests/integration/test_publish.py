@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import commercials
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from model_files import Project
@@ -38,40 +37,6 @@ else:
 
 pytestmark = pytest.mark.timeout(600)
 
-COMMERCIALS = """{"type": "record", "name": "commercialrating", "fields": [
-  {"name": "brand", "type": {"type": "string", "arg.properties": {"options": ["Acme", "Globex"]}}},
-  {"name": "duration", "type": {"type": "int", "arg.properties": {"options": [30, 45, 60]}}},
-  {"name": "rating", "type": {"type": "int", "arg.properties": {"range": {"min": 1, "max": 5}}}}]}"""
-METRICS = """
-select brand, count(*) as cnt, avg(duration) as duration_mean, avg(rating) as rating_mean
-from shop.commercials
-group by brand
-"""
-WINDOWED = """
-select brand, window.start as window_start, count(*) as cnt
-from shop.commercials
-group by brand, window(sent_at, '5 seconds')
-having count(*) > 3
-"""
-
-
-def commercials(topic: str, value: str) -> str:
-    declared = "" if value == "avro" else ("{name: brand, data_type: string}, {name: duration, data_type: int}, "
-                                           "{name: rating, data_type: int}, ")  # fmt: skip
-    return f"""
-sources:
-  - name: shop
-    tables:
-      - name: commercials
-        config:
-          meta:
-            stream:
-              topic: {topic}
-              value: {{format: {value}}}
-              watermark: {{column: sent_at, delay: 10 minutes}}
-        columns: [{declared}{{name: sent_at, data_type: timestamp, config: {{meta: {{stream: {{from: timestamp}}}}}}}}]
-"""
-
 
 @pytest.fixture
 def client(registry: RegistryService) -> SchemaRegistryClient:
@@ -86,17 +51,6 @@ def project(tmp_path: Path, registry: RegistryService) -> Path:
     return tmp_path
 
 
-def in_avro(client: SchemaRegistryClient, topic: str, part: str) -> Any:
-    """As a consumer of confluent-kafka's reads it; keys that are records are hashable tuples."""
-    read, context = AvroDeserializer(client), SerializationContext(topic, part)
-
-    def decode(raw: bytes | None) -> Any:
-        found = None if raw is None else read(raw, context)
-        return tuple(found.values()) if part == MessageField.KEY and isinstance(found, dict) else found
-
-    return decode
-
-
 @pytest.mark.parametrize("form", ["json", "avro"])
 def test_the_commercials_example_with_its_results_as_registered_avro(
     platform: Platform, schema: str, topic: MakeTopic, produce: Produce, client: SchemaRegistryClient,
@@ -106,46 +60,32 @@ def test_the_commercials_example_with_its_results_as_registered_avro(
     source = topic(name=f"commercials_{form}")
     rows = [{"brand": ["Acme", "Globex", "Initech"][n % 7 % 3], "duration": 30 + 15 * (n % 3), "rating": 1 + n % 5}
             for n in range(60)]  # fmt: skip
-    encode = avro_serializer(client, source, COMMERCIALS) if form == "avro" else json.dumps
-    produce(source, [(row["brand"], encode(row)) for row in rows[:20]])
-    text = commercials(source, form)
+    rows[:0] = commercials.RARE
+    encode = avro_serializer(client, source, commercials.AVRO) if form == "avro" else json.dumps
+    produce(source, [(row["brand"], encode(row)) for row in rows[:23]])
+    text = commercials.source_file(source, form)
     complete(entries(text, project), project, dict)
     to = {name: f"{name}-{source}" for name in ("metrics", "windowed")}
-    for name, sql, table in (("metrics", METRICS, True), ("windowed", WINDOWED, False)):
+    for name, sql, table in (("metrics", commercials.METRICS, True), ("windowed", commercials.WINDOWED, False)):
         publish = {"topic": to[name], "value": {"format": "avro"}, "table": table}
         platform.deploy(compiled(text, project, name=f"{schema}.{name}", sql=sql, publish=publish))
         platform.state(f"{schema}.{name}", StreamState.RUNNING)
-    for begin in (20, 40):
+    for begin in (23, 43):
         produce(source, [(row["brand"], encode(row)) for row in rows[begin : begin + 20]])
 
     # Then: what a reader of the topics ends with is what the messages say, and the table says the same.
     def seen(name: str) -> dict[Any, Any]:
-        decode = [in_avro(client, to[name], part) for part in (MessageField.KEY, MessageField.VALUE)]
-        return latest(read_topic(platform.bootstrap, to[name], *decode))
+        return latest(commercials.read_avro(client, platform.bootstrap, to[name]))
 
-    by_brand = defaultdict(list)
-    for row in rows:
-        by_brand[row["brand"]].append(row)
-    metrics = {
-        brand: {
-            "brand": brand, "cnt": len(each), "duration_mean": sum(row["duration"] for row in each) / len(each),
-            "rating_mean": sum(row["rating"] for row in each) / len(each),
-        }
-        for brand, each in by_brand.items()
-    }  # fmt: skip
-    counts = Counter(
-        (each.key.decode(), datetime.fromtimestamp(each.timestamp // 5000 * 5, timezone.utc))
-        for each in read_topic(platform.bootstrap, source)
-    )
-    windowed = {
-        key: {"brand": key[0], "window_start": key[1], "cnt": n} for key, n in counts.items() if n > 3
-    }  # fmt: skip
+    metrics, windowed = commercials.metrics(rows), commercials.windowed(platform.bootstrap, source)
 
     def now(name: str) -> Any:
         return seen(name), platform.store.actual(f"{schema}.{name}")
 
     platform.until(lambda: seen("metrics") == metrics, "the metrics", 90, lambda: now("metrics"))
     platform.until(lambda: seen("windowed") == windowed, "the windows", 90, lambda: (now("windowed"), windowed))
+    assert windowed
+    assert {each["brand"] for each in commercials.RARE} <= metrics.keys() - {brand for brand, _ in windowed}
     table = platform.sql(f"select brand, cnt, duration_mean, rating_mean from {schema}.metrics")
     assert {row[0]: row for row in table} == {each["brand"]: tuple(each.values()) for each in seen("metrics").values()}
 
@@ -164,7 +104,7 @@ def _a_schema_that_does_not_fit(
     """The registry says no before anything is changed."""
     client.set_compatibility(f"{topic}-value", "BACKWARD")
     before = platform.store.desired(name).generation
-    sql = METRICS.replace("count(*)", "cast(count(*) as string)")
+    sql = commercials.METRICS.replace("count(*)", "cast(count(*) as string)")
     changed = compiled(text, project, name=name, sql=sql, publish={"topic": topic, "value": "avro"})
     with pytest.raises(PenstockError) as refused:
         platform.deploy(changed, full_refresh=True)
@@ -227,17 +167,14 @@ def test_rows_of_every_kind_reach_their_topics_whoever_writes_them(
         "day": at[:10], "nothing": None, "raw": "azE=",
     }  # fmt: skip
     assert at.endswith("Z")
-    registered = client.get_latest_version(f"{to['nested']}-value").schema.schema_str
-    module = python_of(registered, tmp_path, "nested")
-    (message,) = (each for name, each in vars(module).items() if isinstance(each, type))
-    decode = ProtobufDeserializer(message, {"use.deprecated.format": False})
-    context = SerializationContext(to["nested"], MessageField.VALUE)
-    rows = lambda: sorted(  # noqa: E731
-        (each.value for each in read_topic(platform.bootstrap, to["nested"], value=lambda raw: decode(raw, context))),
-        key=lambda each: each.v,
-    )
-    until("nested", lambda: [(each.k, each.v) for each in rows()], sent)
-    five = rows()[5]
+    decode = [_in_protobuf(client, to["nested"], part, tmp_path) for part in (MessageField.KEY, MessageField.VALUE)]
+
+    def rows() -> list[tuple[Any, Any]]:
+        found = [(each.key, each.value) for each in read_topic(platform.bootstrap, to["nested"], *decode)]
+        return sorted(found, key=lambda each: each[1].v)
+
+    until("nested", lambda: [(key.k, each.k, each.v) for key, each in rows()], [(k, k, v) for k, v in sent])
+    five = rows()[5][1]
     assert (Decimal(five.price), list(five.nested.vs), dict(five.by_name)) == (Decimal("5.00"), [5, 6], {"one": 5})
     assert (five.day, five.HasField("nothing"), five.raw) == (at[:10], False, b"k1")
     assert five.at.ToDatetime(timezone.utc) == datetime.fromisoformat(at.replace("Z", "+00:00"))
@@ -245,54 +182,77 @@ def test_rows_of_every_kind_reach_their_topics_whoever_writes_them(
     assert len(partitions.topics[to["lines"]].partitions) == 3
 
 
+def _in_protobuf(client: SchemaRegistryClient, topic: str, part: str, folder: Path) -> Any:
+    """As a consumer reads it that made its classes of the schema that is registered."""
+    registered = client.get_latest_version(f"{topic}-{part}").schema.schema_str
+    module = python_of(registered, folder, f"nested_{part}")
+    (message,) = (each for each in vars(module).values() if isinstance(each, type))
+    read, context = ProtobufDeserializer(message, {"use.deprecated.format": False}), SerializationContext(topic, part)
+    return lambda raw: read(raw, context)
+
+
 def test_table_and_topic_each_know_which_batches_they_have(
     platform: Platform, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
 ) -> None:
-    # Given: a stopped stream whose last batch is in its table and in its topic, and that Spark will give out again.
+    # Given: stopped streams whose last batch is in their table and in their topic, and that Spark will give out again.
     from penstock.compiler.spec import Publish
 
     source = topic(1)
-    publish = Publish(topic=f"{source}-out", key=("k",))
-    spec = make_spec("twice", source, "select k, v from input").model_copy(update={"publish": publish})
-    made = platform.deploy(spec)
-    platform.state(spec.name, StreamState.RUNNING)
-    checkpoint = platform.paths.checkpoint(spec.name, made.checkpoint)
-    group = application(spec.name, made.checkpoint)
+    specs = {}
+    for name, delivery in (("once", "exactly_once"), ("twice", "at_least_once")):
+        publish = Publish(topic=f"{source}-{name}", key=("k",), delivery=delivery)
+        specs[name] = make_spec(name, source, "select k, v from input").model_copy(update={"publish": publish})
+    made = {name: platform.deploy(spec) for name, spec in specs.items()}
+    spec, topic_of_once = specs["once"], f"{source}-once"
+    group = application(spec.name, made["once"].checkpoint)
     admin = AdminClient(client_config(platform.bootstrap))
 
-    def messages() -> list[int]:
-        return [each.value["v"] for each in read_topic(platform.bootstrap, publish.topic, value=_json)]
+    def messages(name: str = "once") -> list[int]:
+        return [each.value["v"] for each in read_topic(platform.bootstrap, f"{source}-{name}", value=_json)]
 
-    def rows() -> list[int]:
-        return sorted(row[0] for row in platform.sql(f"select v from {spec.name}"))
+    def rows(name: str = "once") -> list[int]:
+        return sorted(row[0] for row in platform.sql(f"select v from {specs[name].name}"))
 
-    def undone() -> int:
+    def undone(name: str = "once") -> int:
         """Spark's word that the last batch is done is taken back."""
-        stop_stream(platform.store, spec.name)
+        stop_stream(platform.store, specs[name].name)
+        checkpoint = platform.paths.checkpoint(specs[name].name, made[name].checkpoint)
         last = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
         for file in ("commits/{}", "commits/.{}.crc"):
             (checkpoint / file.format(last)).unlink(missing_ok=True)
         return last
 
-    def again(v: int) -> None:
-        start_stream(platform.store, spec.name)
+    def again(v: int, *names: str) -> None:
+        for name in names:
+            start_stream(platform.store, specs[name].name)
         produce(source, [("a", {"k": "a", "v": v})])
-        platform.until(lambda: v in rows() and v in messages(), f"row {v}", 60, lambda: (rows(), messages()))
+        for name in names:
+            there = lambda name=name: (rows(name), messages(name))  # noqa: E731
+            platform.until(lambda there=there: all(v in each for each in there()), f"row {v} of {name}", 60, there)
 
+    for name in specs:
+        platform.state(specs[name].name, StreamState.RUNNING)
     produce(source, [("a", {"k": "a", "v": 1})])
-    platform.until(lambda: messages() == [1], "the first row", 60, lambda: platform.store.actual(spec.name))
+    for name in specs:
+        platform.until(
+            lambda name=name: messages(name) == [1], "the first row", 60,
+            lambda name=name: platform.store.actual(specs[name].name),
+        )  # fmt: skip
 
-    # When it comes again, then it is in both once.
-    undone()
-    again(2)
+    # When it comes again, then it is in both once; at least once, the topic has it again and the table does not.
+    for name in specs:
+        undone(name)
+    again(2, *specs)
     assert (rows(), messages()) == ([1, 2], [1, 2])
+    assert (rows("twice"), messages("twice")) == ([1, 2], [1, 1, 2])
+    stop_stream(platform.store, specs["twice"].name)
 
     # When the topic does not have it yet, then it is published, and not written to the table again.
     last = undone()
-    place = TopicPartition(publish.topic, 0, last)  # the number of the next batch: this one
+    place = TopicPartition(topic_of_once, 0, last)  # the number of the next batch: this one
     (done,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])]).values()
     done.result(10)
-    again(3)
+    again(3, "once")
     assert (rows(), messages()) == ([1, 2, 3], [1, 2, 2, 3])
 
     # When the broker has forgotten, then nobody can know: it is said, and nothing is published.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,14 +40,36 @@ def becomes(platform: Platform, spec: StreamSpec, want: list[tuple[Any, ...]]) -
     platform.until(lambda: rows(platform, spec) == want, f"{spec.name} to be {want}", 90, lambda: rows(platform, spec))
 
 
-def refreshes(platform: Platform, spec: StreamSpec) -> int:
-    """How often the table was replaced, from its own log."""
+def replaced_at(platform: Platform, spec: StreamSpec) -> list[float]:
+    """When the table was replaced, in seconds, from its own log."""
     table = DeltaTable(str(table_path(platform.paths, spec.name)))
-    return sum(1 for commit in table.history() if (commit.get("operationParameters") or {}).get("mode") == "Overwrite")
+    replaced = (each for each in table.history() if (each.get("operationParameters") or {}).get("mode") == "Overwrite")
+    return sorted(commit["timestamp"] / 1000 for commit in replaced)
+
+
+def refreshes(platform: Platform, spec: StreamSpec) -> int:
+    """How often that was."""
+    return len(replaced_at(platform, spec))
+
+
+@pytest.fixture
+def busy(topic: MakeTopic, produce: Produce) -> Iterator[str]:
+    """A topic to which messages come all the time."""
+    name, done = topic(1), threading.Event()
+
+    def flow() -> None:
+        while not done.wait(0.2):
+            produce(name, [{"k": "a", "v": 1}])
+
+    thread = threading.Thread(target=flow)
+    thread.start()
+    yield name
+    done.set()
+    thread.join()
 
 
 def test_a_topic_a_dynamic_table_and_a_seed_are_joined_anew_when_one_of_them_changes_and_not_otherwise(
-    platform: Platform, schema: str, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
+    platform: Platform, schema: str, make_spec: MakeSpec, topic: MakeTopic, produce: Produce, busy: str
 ) -> None:
     name = topic(2)
     produce(name, [("a", {"k": "a", "v": 1}), ("a", {"k": "a", "v": 3}), ("b", {"k": "b", "v": 2})])
@@ -61,7 +86,8 @@ def test_a_topic_a_dynamic_table_and_a_seed_are_joined_anew_when_one_of_them_cha
         *titled.inputs, TableInput(relation=f"{schema}.shown"),
         TableStreamInput(view="counts", relation=counts.name, rows="upsert"),
     )})  # fmt: skip
-    for spec in (counts, best, titled):
+    seldom = full(make_spec("seldom", busy, RANKED, trigger=Trigger(time_window_ms=5_000)))
+    for spec in (seldom, counts, best, titled):
         platform.deploy(spec)
     becomes(platform, best, [("a", 3), ("b", 2)])
     becomes(platform, titled, [("a", "ANNA", 2), ("b", "BOB", 1)])
@@ -84,6 +110,12 @@ def test_a_topic_a_dynamic_table_and_a_seed_are_joined_anew_when_one_of_them_cha
     platform.until(lambda: refreshes(platform, titled) > settled, "a refresh for the message", 60)
     becomes(platform, titled, [("a", "ANNA", 3), ("b", "BEN", 2)])
     assert refreshes(platform, titled) <= settled + 2, "one for the topic, one for the counts"
+
+    # However much comes, a refresh begins a window after the last one did; the commit is its end.
+    platform.until(lambda: refreshes(platform, seldom) > 3, "refreshes for messages that come all the time", 60)
+    took = {each.batch_id: each.duration_ms / 1000 for each in platform.store.progress(seldom.name)}
+    for number, (this, following) in enumerate(pairwise(replaced_at(platform, seldom))):
+        assert following - this > 5 - took[number] - 1, "a second for the look at the topic"
 
 
 def test_a_refresh_is_neither_skipped_nor_repeated_by_stops_restarts_and_a_killed_engine(
