@@ -173,6 +173,6 @@ def test_a_stream_that_joins_a_rebuilt_source_table_starts_again_and_full_refres
     planned = {each.stream: each for each in plan_streams([Model(joined), Model(wider)], deployed)}
     assert planned[users.name].verdict is Verdict.REBUILD
     assert planned[joined.name].verdict is Verdict.RESTART
-    assert planned[joined.name].reasons == (f"{users.name}, which it looks up, is rebuilt",)
+    assert planned[joined.name].reasons == (f"source table {users.name}, which it reads, is rebuilt",)
     (same,) = plan_streams([Model(users)], deployed, full_refresh=True)
     assert same.verdict is Verdict.NO_OP

@@ -105,7 +105,8 @@ def plan_streams(
     for model in upstream_first(models):
         rebuilt = {stream for stream, planned in found.items() if planned.rebuilds and not planned.kept}
         found[model.spec.name] = plan_model(model, deployed.get(model.spec.name), rebuilt, full_refresh=full_refresh)
-    anew = {each.stream for each in found.values() if each.rebuilds and not each.kept}
+    sources = {model.spec.name for model in models if model.spec.is_source_table}
+    anew = {each.stream for each in found.values() if each.rebuilds and not each.kept} & sources
     for model in models:
         found[model.spec.name] = _started_again(model.spec, found[model.spec.name], anew)
     sure = {each.stream for each in found.values() if each.confirmed}
@@ -120,11 +121,11 @@ def _left_behind(planned: Planned, deployed: Mapping[str, Deployed], together: C
 
 
 def _started_again(spec: StreamSpec, planned: Planned, rebuilt: Collection[str]) -> Planned:
-    """A stream holds the tables that it joins in hand: it starts again when one of them is made anew."""
+    """A stream holds the source tables that it joins in hand: it starts again when one of them is made anew."""
     joined = [each.relation for each in spec.inputs if isinstance(each, TableInput) and each.relation in rebuilt]
     if not joined or planned.verdict not in (Verdict.NO_OP, Verdict.HOT):
         return planned
-    reasons = (*planned.reasons, *(f"{name}, which it looks up, is rebuilt" for name in joined))
+    reasons = (*planned.reasons, *(f"source table {name}, which it reads, is rebuilt" for name in joined))
     return replace(planned, verdict=Verdict.RESTART, reasons=reasons)
 
 
