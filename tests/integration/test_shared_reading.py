@@ -169,17 +169,28 @@ def test_who_fails_fails_alone_who_stops_loses_nothing_and_who_comes_late_catche
         settled(platform, spec, all_rows(), "v")
     shared(platform, name, (poisoned, healthy, paused))
 
-    # When a message comes that one of them fails of, then that one is ended with its error, the others go on.
+    # When lines come before its query, it goes on and knows where it stands now.
     run = platform.store.actual(healthy.name).run_id
-    produce(name, [{"k": "poison", "v": -1}])
+    assert platform.deploy(poisoned.model_copy(update={"line_map": (7,)})).verdict == "NO-OP"
+    platform.until(lambda: not platform.store.open_commands(poisoned.name), "the engine to know")
+
+    # When a message comes that one of them fails of, then that one is ended with its error, the others go on.
+    produce(name, [{"k": "poison", "v": -1}], partition=1)
     found = platform.state(poisoned.name, StreamState.FAILED, StreamState.QUARANTINED)
     assert found.error_code == "PEN-4003"
-    assert "models/poisoned.sql" in found.error
+    assert "models/poisoned.sql:7: " in found.error
     assert "boom on poison" in found.error
     assert [word for word in ("org.apache", "Traceback", "\n", "Py4J") if word in found.error] == []
     settled(platform, paused, all_rows(), "v")
     send(10)
     settled(platform, healthy, [*all_rows(), (-1,)], "v")
+    ((offset,),) = platform.sql(f"select pos from {healthy.name} where part = 1 and v = -1")
+    record = f"models/poisoned.sql:7: {poisoned.name}: topic '{name}', partition 1, offset {offset}: boom on poison."
+
+    def told() -> str:
+        return platform.store.actual(poisoned.name).error or ""
+
+    platform.until(lambda: record in told(), "the record that it failed of", 120, lambda: (record, told()))
     assert platform.store.actual(healthy.name).run_id == run
     assert platform.store.actual(healthy.name).restarts == 0
 

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from penstock.checkpoint.bisect import Range, failed_ranges
 from penstock.checkpoint.offsets import committed, kafka_rows
 from penstock.checkpoint.standing import Standing, finish, plan, standing
 from penstock.compiler.sharing import reading, why_alone
@@ -474,6 +475,8 @@ def test_a_member_that_fails_fails_alone(world: World) -> None:
     assert left is not None
     assert left.position == {0: 0}
     assert left.planned is not None, "the batch comes again, as it was"
+    failed = Range("shop.clicks", "clicks", 0, 0, left.planned[0])
+    assert failed_ranges(bad.place, [CLICKS]) == (4, [failed]), "what it failed of can be looked into"
 
 
 def test_a_reading_that_fails_ends_all_members_and_is_nobodys_own_fault(world: World) -> None:
