@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from model_files import Project
 from penstock.checkpoint.offsets import committed_batch
 from penstock.control.streams import drop_stream
 from penstock.dev.broker import Broker
+from penstock.engine.polling import SHORTEST, rest_ms
 from penstock.kafka.admin import client_config, create_topics
 
 if TYPE_CHECKING:
@@ -269,6 +271,13 @@ def test_a_models_rows_equal_their_batch_computation(world: World, name: str) ->
         lambda: ([row for row in rows() if row not in want][:4], [row for row in want if row not in rows()][:4],
                  world.platform.store.actual(f"{world.schema}.{name}").error),
     )  # fmt: skip
+
+
+def test_streams_of_many_ask_less_often(world: World) -> None:
+    log = (world.platform.paths.logs / "engine.log").read_text(encoding="utf-8", errors="replace")
+    last = list(world.specs.values())[-1].name
+    rests = re.findall(rf"{re.escape(last)} runs, .* it rests (\d+) ms", log)
+    assert int(rests[-1]) == rest_ms(len(world.specs)) > SHORTEST
 
 
 def test_state_has_a_size_and_is_kept_as_its_changes(world: World) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from penstock import jars
-from penstock.engine import archive, pools
+from penstock.engine import archive, polling, pools
 from penstock.errors.catalogue import PORT_TAKEN
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings
@@ -49,7 +49,7 @@ COMMON = {
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
-    "spark.sql.streaming.pollingDelay": "25ms",
+    polling.CONF: f"{polling.SHORTEST}ms",
     "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.host": LOOPBACK,
     # Spark's own words and those of options that hold credentials: they are hidden in plans, logs and the web UI.
@@ -155,7 +155,7 @@ def for_tests(paths: ProjectPaths, memory: str = "1g") -> SparkSession:
         "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
         "spark.local.dir": str(paths.engine / "scratch"),
         "spark.ui.enabled": "false",
-        "spark.sql.streaming.pollingDelay": "5ms",
+        polling.CONF: "5ms",
         "spark.penstock.project": str(paths.project),
     }
     session = _build("local[2]", conf)

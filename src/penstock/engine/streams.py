@@ -36,6 +36,7 @@ from penstock.engine import (
     functions,
     jobs,
     messages,
+    polling,
     publish,
     runtime,
     tables,
@@ -52,7 +53,7 @@ from penstock.engine.snapshot import Topic
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, MODEL_NOT_INCREMENTAL
 from penstock.paths import ProjectPaths, beside, is_beside, safe_name
-from penstock.store import Desired, Store, StreamState
+from penstock.store import Desired, Store, StreamState, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +157,8 @@ class Streams:
         session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
         self._sessions[want.stream] = session
         functions.forget(session, [name for name, _ in spec.functions])
+        rest = polling.rest_ms(self._wanted())
+        session.conf.set(polling.CONF, f"{rest}ms")
         runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +198,8 @@ class Streams:
             raise
         query = running.query
         self._report(want.stream, state=StreamState.RUNNING, run_id=str(query.runId), retry_at=None)
-        log.info("%s runs, generation %s, checkpoint %s", want.stream, want.generation, want.checkpoint_id)
+        told = (want.stream, want.generation, want.checkpoint_id, rest)
+        log.info("%s runs, generation %s, checkpoint %s; it rests %s ms when nothing comes", *told)
         if isinstance(query, Member):
             log.info("%s reads topic '%s' with others", want.stream, query.stands.topic)
         # From here on its end is noticed; should it have ended before, nobody was told.
@@ -203,6 +207,10 @@ class Streams:
             self._live[want.stream] = _Live(running, spec, want.generation, session, listeners[0], checkpoint, reading)
         self._check(want.stream, self._live[want.stream])
         self._clear_checkpoints(want, checkpoint)
+
+    def _wanted(self) -> int:
+        """How many streams are to run, this one among them."""
+        return sum(want.wanted is Wanted.RUNNING for want in self._store.all_desired(hidden=True))
 
     # -- sharing ------------------------------------------------------------------------------------------------------
     def _sharing(
