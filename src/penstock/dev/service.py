@@ -147,12 +147,12 @@ class Service(ABC, Generic[R]):
 
     def _orphan(self) -> R | None:
         """One of this project that no file tells of: its starter was killed between the two."""
-        for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
+        for process in psutil.process_iter(["pid", "cmdline"]):
             if self.is_own(process.info["cmdline"] or []):
-                port = self._last_ports()[0]
-                if port is None:
+                port, started = self._last_ports()[0], processes.started_at(process.info["pid"])
+                if port is None or started is None:
                     return None
-                return self._noted(self.found(process.info["pid"], process.info["create_time"], port))
+                return self._noted(self.found(process.info["pid"], started, port))
         return None
 
     def _end(self, running: R) -> None:
