@@ -88,7 +88,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(project: Path) -> Iterator[Terminal]:
-    made = Terminal([str(PENSTOCK), "demo", "--rate", "60"], project)
+    made = Terminal([str(PENSTOCK), "demo", "--rate", "60", "--no-ui"], project)  # its page: test_cli_demo.py
     try:
         yield made
     finally:

@@ -134,13 +134,14 @@ def test_models_on_one_source_have_the_rows_and_counts_that_they_have_alone_and_
         platform.until(lambda s=spec: counted(s) == counted(alone), f"the counts of {spec.name}", 60,
                        lambda s=spec: counted(s))  # fmt: skip
 
-    # And: of the messages that came since, each was fetched once, for four tables.
+    # And: of the messages that came since, each was fetched once, for four tables. Of those before, each may have been
+    # fetched for whoever had not read it when it came to share.
     for spec in together:
         drop_stream(platform.store, spec.name)
     found = re.compile(rf"topic '{name}' is no longer read for several streams; (\d+) messages were fetched")
     platform.until(lambda: found.search(log(platform)), "the reader's end", 60)
     fetched = sum(map(int, found.findall(log(platform))))
-    assert 150 <= fetched < 2 * 150, "four streams by themselves would have fetched 600"
+    assert 150 <= fetched <= 150 + 50 * len(together), "four streams by themselves would have fetched 600 of 150"
 
 
 def test_who_fails_fails_alone_who_stops_loses_nothing_and_who_comes_late_catches_up(
