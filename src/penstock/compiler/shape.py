@@ -102,13 +102,12 @@ def analyse(
         analysis.deduplicated(rows, keyed=unique_key is not None)
     mode = OutputMode.APPEND if keys is None else OutputMode.UPSERT
     stateful = (rows.updating and not rows.changes) or rows.joined or bool(deduplicate_by)
-    warnings = tuple(dict.fromkeys(analysis.warnings))
+    warnings, looked_up = tuple(dict.fromkeys(analysis.warnings)), frozenset(analysis.looked_up)
     # Where a table is joined to several rows of it, unique_key says which; rows of a group are not taken back then.
     if rows.changes or rows.filtered or (rows.joined_table and unique_key is None):
         keys = analysis.followed(rows, keys or ())
         above = None if rows.changes else analysis.aggregate
-        return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns, frozenset(analysis.looked_up))
-    looked_up = frozenset(analysis.looked_up)
+        return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns, looked_up)
     return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up)
 
 

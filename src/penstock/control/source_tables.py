@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from penstock.checkpoint.offsets import committed
 from penstock.compiler.spec import KafkaInput, StreamSpec
 from penstock.control.deploy import Deployment, deploy
+from penstock.control.deployed import spec_of
 from penstock.control.inputs import access, topics_read
 from penstock.control.requests import rebuilt
 from penstock.control.streams import restart_runs
@@ -85,7 +84,7 @@ def readers(store: Store, relation: str) -> tuple[str, ...]:
 
 
 def is_source_table(want: Desired) -> bool:
-    spec = _spec(want)
+    spec = spec_of(want)
     return spec is not None and spec.is_source_table
 
 
@@ -143,13 +142,6 @@ def _filled(
     return not ends or wait_for(reached, timeout, tell=tell, message=waited) is not None
 
 
-def _spec(want: Desired) -> StreamSpec | None:
-    try:
-        return StreamSpec.from_json(want.spec_json)
-    except ValidationError:
-        return None  # deployed by another version of Penstock
-
-
 def _read_by(want: Desired) -> set[str]:
-    spec = _spec(want)
+    spec = spec_of(want)
     return {each.relation.lower() for each in spec.inputs} if spec else set()
