@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,10 +100,10 @@ class Platform:
         """The engine that runs now, waited for when it is being started again."""
         return self.until(lambda: read_endpoint(self.paths), "an engine", timeout)
 
-    def deploy(self, spec: StreamSpec, *, full_refresh: bool = False) -> Deployment:
+    def deploy(self, spec: StreamSpec, *, full_refresh: bool = False, together: Collection[str] = ()) -> Deployment:
         """As `dbt run` does it."""
         self.endpoint()
-        return deploy(self.store, self.paths, spec, full_refresh=full_refresh)
+        return deploy(self.store, self.paths, spec, full_refresh=full_refresh, together=together)
 
     def state(self, stream: str, *states: StreamState, timeout: float = 90) -> Actual:
         """The stream's record once it is in one of the states."""

@@ -80,6 +80,11 @@ def original(name: str) -> str:
     return name.removeprefix(_BESIDE)
 
 
+def shown(text: str) -> str:
+    """A text for people, who do not know the names that rebuilds have beside their streams."""
+    return text.replace(_BESIDE, "")
+
+
 def safe_name(stream: str) -> str:
     """A file name for a stream: letters, digits, dot, dash and underscore only."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", stream)

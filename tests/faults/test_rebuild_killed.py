@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import processes
-from penstock.compiler.spec import Trigger
+from penstock.compiler.spec import TableStreamInput, Trigger
 from penstock.paths import beside
 from penstock.store import RebuildPhase, StreamState
 
@@ -23,7 +23,7 @@ KILLS = (RebuildPhase.CATCHING_UP, RebuildPhase.TAKING_OVER)
 def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
     platform: Any, topic: Any, produce: Any, make_spec: Any
 ) -> None:
-    # Given: a count by key and a table of rows that run, and rows that flow in.
+    # Given: a count by key, a table of rows and a sum of these that run, and rows that flow in.
     clicks = topic(2, name="killed")
     sent: list[tuple[str, int]] = []
     done = threading.Event()
@@ -40,27 +40,32 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
     send(400, int((time.time() - 3600) * 1000))  # of an hour ago: a rebuild is far behind until it has read them all
     counts = make_spec("counts", clicks, "select k, count(*) as n from input group by k", keys=("k",), stateful=True)
     rows = make_spec("rows", clicks, "select part, pos, v from input")
-    for spec in (counts, rows):
+    sums = make_spec("sums", clicks, "select part, sum(v) as s from read group by part", keys=("part",), stateful=True)
+    sums = sums.model_copy(update={"inputs": (TableStreamInput(view="read", relation=rows.name),)})
+    for spec in (counts, rows, sums):
         platform.deploy(spec)
-    for spec in (counts, rows):
+    for spec in (counts, rows, sums):
         platform.until(lambda spec=spec: platform.store.actual(spec.name).batch_id is not None, "a batch", 120)
 
-    # When: both are rebuilt, and the engine is killed while they catch up, and while the first one takes over.
+    # When: all are rebuilt, and the engine is killed while they catch up, and while rows and their sum take over.
     total = counts.model_copy(
         update={"sql": "select k, sum(v) as total from input group by k", "trigger": Trigger(max_batch_rows=20)}
     )
-    doubled = rows.model_copy(update={"sql": "select part, pos, 2 * v as w from input"})
+    doubled = rows.model_copy(
+        update={"sql": "select part, pos, 2 * v as w from input", "trigger": Trigger(max_batch_rows=20)}
+    )
+    summed = sums.model_copy(update={"sql": "select part, sum(w) as s, count(*) as n from read group by part"})
     flowing = threading.Thread(target=flow)
     flowing.start()
     try:
-        for spec in (doubled, total):
-            assert platform.deploy(spec, full_refresh=True).beside
+        for spec in (doubled, summed, total):
+            assert platform.deploy(spec, full_refresh=True, together={doubled.name, summed.name}).beside
         for phase in KILLS:
             engine = platform.endpoint()
-            assert _reaches(platform, total.name, phase), f"the rebuild was too quick to be caught {phase.value}"
+            assert _reaches(platform, summed.name, phase), f"the rebuild was too quick to be caught {phase.value}"
             os.killpg(engine.pid, signal.SIGKILL)
             platform.until(lambda pid=engine.pid, at=engine.started_at: not processes.alive(pid, at), "its end")
-        for spec in (total, doubled):
+        for spec in (total, doubled, summed):
             platform.until(
                 lambda spec=spec: platform.store.desired(spec.name).generation == 2
                 and platform.store.rebuild(spec.name) is None,
@@ -72,7 +77,7 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
         flowing.join()
 
     # Then: each table is what the new definition makes of the topic.
-    for spec in (total, doubled):
+    for spec in (total, doubled, summed):
         platform.state(spec.name, StreamState.RUNNING)
     totals: Counter[str] = Counter()
     for k, v in sent:
@@ -85,6 +90,9 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
     found = platform.sql(f"select part, pos, w from {rows.name}")
     assert len({row[:2] for row in found}) == len(found)
     assert sorted(row[2] for row in found) == sorted(2 * v for _, v in sent)
+    want = [(sum(row[2] for row in found), len(found))]
+    totalled = f"select cast(sum(s) as bigint), cast(sum(n) as bigint) from {sums.name}"
+    platform.until(lambda: platform.sql(totalled) == want, "the sums", 90, lambda: platform.sql(totalled))
 
 
 def _reaches(platform: Any, stream: str, phase: RebuildPhase) -> bool:

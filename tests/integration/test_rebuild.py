@@ -166,7 +166,7 @@ def test_readers_see_the_old_rows_until_the_new_generation_takes_over(
             assert [each.name for each in folder.iterdir()] == [platform.store.desired(spec.name).checkpoint_id]
 
     # And: an engine that is asked again, because the answer was lost, does not do it again.
-    payload = {"spec": doubled.to_json(), "checkpoint": made[1].checkpoint}
+    payload = {"members": [{"stream": rows.name, "spec": doubled.to_json(), "checkpoint": made[1].checkpoint}]}
     version = table.version()
     assert run_command(platform.store, "takeover", rows.name, payload) == {"done": False}
     table.update_incremental()

@@ -20,6 +20,7 @@ from penstock.compiler.spec import (
     OutputMode,
     Publish,
     StreamSpec,
+    TableInput,
     TableStreamInput,
     Trigger,
 )
@@ -32,7 +33,7 @@ from penstock.errors.catalogue import MODEL_ANALYSIS
 from penstock.kafka import admin
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings, save_settings
-from penstock.store import Command, RebuildPhase, Store, StreamState, Wanted, holder_id
+from penstock.store import Command, LinkKind, RebuildLink, RebuildPhase, Store, StreamState, Wanted, holder_id
 
 REFUSED = MODEL_ANALYSIS.error(
     "there is no column 'prize'.", at=Location("models/a.sql", 3), hint="Did you mean 'price'?"
@@ -58,6 +59,7 @@ class Engine:
         self.store = store
         self.commands: list[Command] = []
         self.refuses: set[tuple[str, bool]] = set()  # (kind, dry)
+        self.refuses_reading: str | None = None  # SQL that has this in it
         self.changes: list[str] = []  # of columns, that it finds when it prepares
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -68,6 +70,8 @@ class Engine:
             for command in self.store.take_commands():
                 self.commands.append(command)
                 refused = (command.kind, bool(command.payload.get("dry"))) in self.refuses
+                if self.refuses_reading is not None and command.kind == "prepare":
+                    refused |= self.refuses_reading in StreamSpec.from_json(command.payload["spec"]).sql
                 answer = {"changes": [] if command.payload.get("full_refresh") else self.changes}
                 self.store.finish(command.id, ok=not refused, result=dict(REFUSED.as_dict()) if refused else answer)
             found = self.store.find_desired("shop.a")
@@ -275,34 +279,99 @@ def test_a_full_refresh_is_built_beside_the_running_generation(
     assert store.rebuild("shop.a") is None
 
 
-def test_a_published_table_is_not_rebuilt_beside(store: Store, paths: ProjectPaths, engine: Engine) -> None:
-    published = KEYED.model_copy(update={"publish": Publish(topic="out")})
+@pytest.mark.parametrize(
+    ("publish", "beside"),
+    [
+        (Publish(topic="out"), True),
+        (Publish(topic="out", table=False), True),
+        (Publish(topic="out", table=False, real_time=True), False),  # there is no table that could be built
+    ],
+)
+def test_a_published_table_publishes_nothing_while_it_is_rebuilt_beside(
+    store: Store, paths: ProjectPaths, engine: Engine, publish: Publish, beside: bool
+) -> None:
     deploy(store, paths, spec())
     store.report("shop.a", state=StreamState.RUNNING)
-    made = deploy(store, paths, published, full_refresh=True)
-    assert (made.verdict, made.generation, made.beside) == ("REBUILD", 2, False)
+    made = deploy(store, paths, KEYED.model_copy(update={"publish": publish}), full_refresh=True)
+    assert (made.verdict, made.generation, made.beside) == ("REBUILD", 2, beside)
+    if beside:
+        assert StreamSpec.from_json(engine.commands[-1].payload["spec"]).publish is None
 
 
-def test_a_reader_is_not_deployed_on_a_table_that_is_being_rebuilt(
+READER = spec(name="shop.b", inputs=(TableStreamInput(view="u", relation="shop.a"),))
+
+
+def _built(store: Store, stream: str) -> StreamSpec:
+    return StreamSpec.from_json(store.desired(f"penstock__rebuild__{stream}").spec_json)
+
+
+def test_a_reader_is_rebuilt_on_the_new_rows_and_takes_over_with_them(
     store: Store, paths: ProjectPaths, engine: Engine
 ) -> None:
+    both = {"shop.a", "shop.b"}
+    deploy(store, paths, spec())
+    deploy(store, paths, READER)
+    assert deploy(store, paths, KEYED, full_refresh=True, together=both).beside
+    assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.TOGETHER)]
+
+    # It has to be rebuilt though it is the same. Who does not confirm it changes nothing.
+    with pytest.raises(PenstockError, match=r"PEN-3005 .*its input shop.a was rebuilt"):
+        deploy(store, paths, READER)
+    assert "shop.a" in store.rebuilds()
+    assert deploy(store, paths, READER, full_refresh=True, together=both).beside
+    assert [each.relation for each in _built(store, "shop.b").inputs] == ["penstock__rebuild__shop.a"]
+    assert [deploy(store, paths, each).verdict for each in (KEYED, READER)] == ["NO-OP", "NO-OP"]
+
+    # Another version of the reader is built on the same new rows; another one of the table begins both anew.
+    other = READER.model_copy(update={"sql": "select 1 as one from u"})
+    _end_when_asked(store, "shop.b")
+    assert deploy(store, paths, other, full_refresh=True, together=both).beside
+    assert store.rebuilds()["shop.a"].generation == 2
+    assert deploy(store, paths, spec(stateful=True), full_refresh=True, together=both).beside
+    assert store.rebuilds().keys() == {"shop.a"}
+    assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.TOGETHER)]
+
+
+def test_when_a_reader_cannot_be_rebuilt_its_input_is_not(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    both = {"shop.a", "shop.b"}
+    deploy(store, paths, spec())
+    deploy(store, paths, READER)
+    deploy(store, paths, KEYED, full_refresh=True, together=both)
+    engine.refuses = {("prepare", True)}
+    with pytest.raises(PenstockError, match="no column 'prize'"):
+        deploy(store, paths, READER, full_refresh=True, together=both)
+    found = store.rebuild("shop.a")
+    assert found is not None
+    assert (found.phase, found.error_code) == (RebuildPhase.ENDING, "PEN-1304")
+    assert found.error is not None
+    assert found.error.startswith("'shop.b', which reads it, could not be rebuilt: there is no column 'prize'.")
+
+
+def test_a_new_reader_starts_when_the_rebuild_is_over(store: Store, paths: ProjectPaths, engine: Engine) -> None:
     deploy(store, paths, spec())
     deploy(store, paths, KEYED, full_refresh=True)
-    reader = spec(name="shop.b", inputs=(TableStreamInput(view="u", relation="shop.a"),))
-    with pytest.raises(PenstockError, match=r"PEN-3031 models/a.sql: 'shop.a', which it reads, is being rebuilt"):
-        deploy(store, paths, reader)
-    assert store.find_desired("shop.b") is None
+    made = deploy(store, paths, READER)
+    assert (made.verdict, made.reasons[-1]) == ("NEW", "it starts when the rebuild of 'shop.a' is over")
+    prepared = StreamSpec.from_json(engine.commands[-1].payload["spec"])
+    assert (prepared.name, prepared.inputs[0].relation) == ("shop.b", "penstock__rebuild__shop.a")
+    assert StreamSpec.from_json(store.desired("shop.b").spec_json).inputs == READER.inputs
+    assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.AFTER)]
+    assert deploy(store, paths, READER).verdict == "NO-OP", "it is not behind the table that it waits for"
 
 
-def test_a_rebuild_whose_readers_the_run_deploys_is_made_anew(
+def test_a_changed_stream_that_needs_the_new_columns_of_a_table_waits_for_them(
     store: Store, paths: ProjectPaths, engine: Engine
 ) -> None:
     deploy(store, paths, spec())
-    store.report("shop.a", state=StreamState.RUNNING)
-    made = deploy(store, paths, KEYED, full_refresh=True, read_in_run=True)
-    assert (made.verdict, made.generation, made.beside) == ("REBUILD", 2, False)
-    assert store.desired("shop.a").generation == 2
-    assert store.rebuilds() == {}
+    joined = spec(name="shop.c", inputs=(*READER.inputs[:0], TableInput(relation="shop.a")), sql="select a from shop.a")
+    deploy(store, paths, joined)
+    deploy(store, paths, KEYED, full_refresh=True)
+    store.report("shop.c", state=StreamState.RUNNING)
+    wider = joined.model_copy(update={"sql": "select a, b from shop.a"})
+    engine.refuses_reading = "from shop.a"
+    made = deploy(store, paths, wider)
+    assert (made.verdict, made.reasons[-1]) == ("RESTART", "it starts when the rebuild of 'shop.a' is over")
+    assert store.rebuild_links() == [RebuildLink("shop.a", "shop.c", LinkKind.AFTER)]
 
 
 def _end_when_asked(store: Store, stream: str) -> None:

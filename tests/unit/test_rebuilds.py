@@ -12,9 +12,13 @@ from typer.testing import CliRunner
 
 from penstock.checkpoint.offsets import Offset
 from penstock.cli.main import app
-from penstock.control.rebuild_driver import RebuildDriver
+from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableInput, TableStreamInput
+from penstock.control.beside import spec_beside
+from penstock.control.rebuild_driver import RebuildDriver, upstream_first
 from penstock.control.rebuilds import (
+    AGAIN,
     SETTLE_AT_MOST,
+    STAND_AT_MOST,
     Advance,
     Ask,
     Finish,
@@ -23,6 +27,7 @@ from penstock.control.rebuilds import (
     Step,
     TakeOver,
     caught_up,
+    groups,
     held,
     level,
     next_step,
@@ -31,11 +36,33 @@ from penstock.control.rebuilds import (
 from penstock.control.streams import await_settled
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths, beside, original
-from penstock.store import Actual, Command, Desired, Rebuild, RebuildPhase, RecordCounts, Store, StreamState, Wanted
+from penstock.store import (
+    Actual,
+    Command,
+    Desired,
+    LinkKind,
+    Rebuild,
+    RebuildLink,
+    RebuildPhase,
+    RecordCounts,
+    Store,
+    StreamState,
+    Wanted,
+)
 
 NOW = 10_000.0
 STREAM, HIDDEN = "shop.a", "penstock__rebuild__shop.a"
 P, S = RebuildPhase, StreamState
+
+
+def spec(name: str, *inputs: TableStreamInput | TableInput, sql: str = "select * from u") -> StreamSpec:
+    return StreamSpec(
+        name=name, unique_id=f"model.{name}", path=f"models/{name}.sql", sql=sql, stateful=False, inputs=inputs,
+        output=Output(relation=name, mode=OutputMode.APPEND),
+    )  # fmt: skip
+
+
+SPEC = spec(STREAM).to_json()
 
 
 def rebuild(phase: RebuildPhase, **changes: Any) -> Rebuild:
@@ -58,12 +85,18 @@ def answer(state: str, **result: Any) -> Command:
 
 LEVEL = new(lag_rows=0, lag_seconds=0.0)
 BROKEN = new(S.QUARANTINED, error_code="PEN-1321", error=f"{HIDDEN}: a row breaks 'positive'.")
-GIVEN_UP = GiveUp("PEN-1321", f"{STREAM}: a row breaks 'positive'.")
+GIVEN_UP = GiveUp(STREAM, "PEN-1321", f"{STREAM}: a row breaks 'positive'.")
 STOPPED = {"old": old(S.STOPPED), "new": new(S.STOPPED)}
+UNFINISHED = answer("failed", code="PEN-3032", message="the disk is full.")
+
+
+def advance(phase: RebuildPhase, *streams: str) -> Advance:
+    return Advance(phase, streams or (STREAM,))
+
 
 CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
     ("it reads on while it is behind", P.CATCHING_UP, {}, None),
-    ("it has caught up", P.CATCHING_UP, {"new": LEVEL}, Advance(P.SETTLING)),
+    ("it has caught up", P.CATCHING_UP, {"new": LEVEL}, advance(P.SETTLING)),
     ("a failure is the supervisor's to repair", P.CATCHING_UP, {"new": new(S.FAILED)}, None),
     ("a quarantine ends it", P.CATCHING_UP, {"new": BROKEN}, GIVEN_UP),
     ("the old one has to stand still first", P.SETTLING, {"new": LEVEL, "level": True}, None),
@@ -74,30 +107,33 @@ CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
         {"old": old(S.STOPPED), "level": True, "busy": True},
         None,
     ),
-    ("both have read the same", P.SETTLING, {"old": old(S.STOPPED), "level": True}, Advance(P.TAKING_OVER)),
+    ("both have read the same", P.SETTLING, {"old": old(S.STOPPED), "level": True}, advance(P.STANDING)),
     (
         "an old one in quarantine stands still, too",
         P.SETTLING,
         {"old": old(S.QUARANTINED), "level": True},
-        Advance(P.TAKING_OVER),
+        advance(P.STANDING),
     ),
     (
         "the old one waits no longer than that",
         P.SETTLING,
         {"old": old(S.STOPPED), "rebuild": rebuild(P.SETTLING, updated_at=NOW - SETTLE_AT_MOST)},
-        Advance(P.TAKING_OVER),
+        advance(P.STANDING),
     ),
+    ("the new one is about to stand", P.STANDING, {"old": old(S.STOPPED)}, None),
+    ("both stand still, for good", P.STANDING, STOPPED, advance(P.TAKING_OVER)),
+    ("a stop of it is under way", P.STANDING, STOPPED | {"busy": True}, None),
     (
         "a new one that failed lets the old one go on",
         P.SETTLING,
         {"old": old(S.STOPPED), "new": new(S.FAILED)},
-        Advance(P.CATCHING_UP),
+        advance(P.CATCHING_UP),
     ),
     (
         "so does one whose engine is gone",
         P.SETTLING,
         {"old": old(S.STOPPED), "new": new(S.PENDING)},
-        Advance(P.CATCHING_UP),
+        advance(P.CATCHING_UP),
     ),
     ("a quarantine ends it here as well", P.SETTLING, {"old": old(S.STOPPED), "new": BROKEN}, GIVEN_UP),
     ("the new one stops", P.TAKING_OVER, {"old": old(S.STOPPED)}, None),
@@ -115,13 +151,13 @@ CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
         "the engine could not, and did not say why",
         P.TAKING_OVER,
         STOPPED | {"answer": answer("failed")},
-        GiveUp("PEN-3030", "no message"),
+        GiveUp(STREAM, "PEN-3030", "no message"),
     ),
     (
         "the engine could not",
         P.TAKING_OVER,
         STOPPED | {"answer": answer("failed", code="PEN-4010", message="the disk is full.")},
-        GiveUp("PEN-4010", "the disk is full."),
+        GiveUp(STREAM, "PEN-4010", "the disk is full."),
     ),
     ("the hidden table goes", P.TAKEN_OVER, {"new": Actual(HIDDEN)}, Ask("discard")),
     ("nothing is left", P.TAKEN_OVER, {"new": Actual(HIDDEN), "answer": answer("done")}, Finish()),
@@ -147,7 +183,102 @@ CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
 @pytest.mark.parametrize(("phase", "facts", "step"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_the_next_step_of_a_rebuild(phase: RebuildPhase, facts: dict[str, Any], step: Step | None) -> None:
     seen = Seen(**{"rebuild": rebuild(phase), "old": old(), "new": new()} | facts)
-    assert next_step(seen, NOW) == step
+    assert next_step([seen], NOW) == step
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+READER = "shop.b"
+
+
+def pair(first: RebuildPhase, second: RebuildPhase, **facts: Any) -> list[Seen]:
+    """The rebuild of a table, and that of a stream on it; facts of the latter, or of both."""
+    of_both = {name: facts.pop(name) for name in ("answer",) if name in facts}
+    old_, new_ = facts.pop("old", old(S.STOPPED)), facts.pop("new", LEVEL)
+    upper = Seen(rebuild(first), facts.pop("upper_old", old_), facts.pop("upper_new", new_), level=True, **of_both)
+    lower = rebuild(second, stream=READER, updated_at=facts.pop("since", NOW - 5))
+    return [upper, Seen(lower, old_, new_, above=frozenset({STREAM}), **({"level": True} | facts | of_both))]
+
+
+BOTH = (STREAM, READER)
+STANDS = {"upper_new": new(S.STOPPED)}
+GROUPS: list[tuple[str, list[Seen], Step | None]] = [
+    ("all have caught up", pair(P.CATCHING_UP, P.CATCHING_UP), advance(P.SETTLING, *BOTH)),
+    ("one has not", pair(P.CATCHING_UP, P.CATCHING_UP, new=new(), upper_new=LEVEL), None),
+    ("upstream comes to stand first", pair(P.SETTLING, P.SETTLING), advance(P.STANDING, STREAM)),
+    ("it has not stopped writing", pair(P.STANDING, P.SETTLING), None),
+    ("then the reader", pair(P.STANDING, P.SETTLING, **STANDS), advance(P.STANDING, READER)),
+    ("once it has read all", pair(P.STANDING, P.SETTLING, **STANDS, drained=False), None),
+    (
+        "rows that are not read are not left behind, however long it takes",
+        pair(P.STANDING, P.SETTLING, **STANDS, drained=False, since=NOW - SETTLE_AT_MOST),
+        None,
+    ),
+    (
+        "but it is tried again later",
+        pair(P.STANDING, P.SETTLING, **STANDS, drained=False, since=NOW - STAND_AT_MOST),
+        advance(P.CATCHING_UP, *BOTH),
+    ),
+    (
+        "a reader that failed lets all old ones go on",
+        pair(P.STANDING, P.SETTLING, **STANDS, new=new(S.FAILED)),
+        advance(P.CATCHING_UP, *BOTH),
+    ),
+    ("all stand still", pair(P.STANDING, P.STANDING, new=new(S.STOPPED)), advance(P.TAKING_OVER, *BOTH)),
+    ("the engine is asked for all", pair(P.TAKING_OVER, P.TAKING_OVER, new=new(S.STOPPED)), Ask("takeover")),
+    (
+        "some rows are in: it is asked again, in a while",
+        pair(P.TAKING_OVER, P.TAKING_OVER, new=new(S.STOPPED), answer=replace(UNFINISHED, created_at=NOW - 1)),
+        None,
+    ),
+    (
+        "and never given up",
+        pair(P.TAKING_OVER, P.TAKING_OVER, new=new(S.STOPPED), answer=replace(UNFINISHED, created_at=NOW - AGAIN)),
+        Ask("takeover"),
+    ),
+    (
+        "one that is quarantined ends it for all",
+        pair(P.SETTLING, P.SETTLING, new=BROKEN, upper_new=LEVEL),
+        GiveUp(READER, "PEN-1321", f"{STREAM}: a row breaks 'positive'."),
+    ),
+]
+
+
+@pytest.mark.parametrize(("group", "step"), [case[1:] for case in GROUPS], ids=[case[0] for case in GROUPS])
+def test_the_next_step_of_rebuilds_that_take_over_together(group: list[Seen], step: Step | None) -> None:
+    assert next_step(group, NOW) == step
+    assert upstream_first(group[::-1]) == group
+
+
+def test_a_group_waits_for_readers_whose_rebuilds_have_not_begun() -> None:
+    links = [RebuildLink(STREAM, READER, LinkKind.TOGETHER), RebuildLink(STREAM, "shop.new", LinkKind.AFTER)]
+    alone = {STREAM: rebuild(P.CATCHING_UP)}
+    assert groups(alone, links) == [([STREAM], {READER})]
+    caught = [Seen(rebuild(P.CATCHING_UP), old(), LEVEL)]
+    assert next_step(caught, NOW, {READER}) is None
+    assert next_step(caught, NOW) == advance(P.SETTLING)
+    both = alone | {READER: rebuild(P.CATCHING_UP, stream=READER)}
+    assert groups(both, links) == [([STREAM, READER], set())]
+    ended = {STREAM: rebuild(P.ENDING), READER: rebuild(P.ENDING, stream=READER)}
+    assert groups(ended, links) == [([STREAM], set()), ([READER], set())], "what is cleared away is so by itself"
+
+    # A stream that starts after the rebuild is held until it is over.
+    wants = [Desired("shop.new", 1, "h", "{}", "c", Wanted.RUNNING, 0.0)]
+    assert [each.wanted for each in held(wants, alone, links)] == [Wanted.STOPPED]
+    assert [each.wanted for each in held(wants, {STREAM: rebuild(P.TAKEN_OVER)}, links)] == [Wanted.RUNNING]
+    assert [each.wanted for each in held(wants, {STREAM: rebuild(P.FAILED)}, links)] == [Wanted.RUNNING]
+
+
+def test_a_new_generation_reads_the_new_rows_of_tables_that_are_rebuilt_as_well() -> None:
+    inputs = (
+        TableStreamInput(view="u", relation=STREAM),
+        TableInput(relation="shop.sizes"),
+        TableInput(relation="shop.x"),
+    )
+    sql = "select u.*, sizes.size from u join shop.sizes on u.id = shop.sizes.id join shop.x x on x.id = u.id"
+    made = spec_beside(spec(READER, *inputs, sql=sql), [STREAM, "shop.sizes"])
+    assert [each.relation for each in made.inputs] == [HIDDEN, "penstock__rebuild__shop.sizes", "shop.x"]
+    assert "join `penstock__rebuild__shop`.`sizes` as sizes on u.id = sizes.id join shop.x x" in made.sql
+    assert (made.name, made.output.relation) == ("penstock__rebuild__shop.b", "penstock__rebuild__shop.b")
 
 
 @pytest.mark.parametrize(
@@ -155,6 +286,7 @@ def test_the_next_step_of_a_rebuild(phase: RebuildPhase, facts: dict[str, Any], 
     [
         (P.CATCHING_UP, set()),
         (P.SETTLING, {STREAM}),
+        (P.STANDING, {STREAM, HIDDEN}),
         (P.TAKING_OVER, {STREAM, HIDDEN}),
         (P.TAKEN_OVER, {HIDDEN}),
         (P.ENDING, {HIDDEN}),
@@ -217,10 +349,16 @@ def store(project_paths: ProjectPaths) -> Store:
     return found
 
 
-def begun(store: Store) -> Rebuild:
-    return store.begin_rebuild(
-        STREAM, '{"v": 2}', "h2", beside_json='{"beside": 2}', beside_hash="b2", verdict="REBUILD"
+def begun(store: Store, stream: str = STREAM, **links: Any) -> Rebuild:
+    made = store.begin_rebuild(
+        stream, SPEC, "h2", beside_json='{"beside": 2}', beside_hash="b2", verdict="REBUILD", **links
     )
+    assert made is not None
+    return made
+
+
+def advanced(store: Store, phase: RebuildPhase, *seen: Rebuild) -> bool:
+    return store.advance_rebuilds(seen, [each.stream for each in seen], phase)
 
 
 def test_a_rebuild_is_a_stream_that_only_those_see_who_ask_for_it(store: Store) -> None:
@@ -243,11 +381,11 @@ def test_taking_over_makes_the_new_generation_the_deployed_one(store: Store) -> 
     made = begun(store)
     store.report(STREAM, state=S.QUARANTINED, failures=5, error="broken", generation=1)
     store.record_beginning(HIDDEN, 2, {"s": {"t": {"0": 3}}})
-    assert store.advance_rebuild(made, P.TAKING_OVER)
-    assert not store.advance_rebuild(made, P.SETTLING), "somebody else has gone on"
+    assert advanced(store, P.TAKING_OVER, made)
+    assert not advanced(store, P.SETTLING, made), "somebody else has gone on"
     ready = store.rebuild(STREAM)
     assert ready is not None
-    assert store.take_over(ready)
+    assert store.take_over([ready])
     want = store.desired(STREAM)
     assert (want.generation, want.spec_hash, want.checkpoint_id) == (2, "h2", made.checkpoint_id)
     assert want.wanted is Wanted.RUNNING
@@ -255,7 +393,7 @@ def test_taking_over_makes_the_new_generation_the_deployed_one(store: Store) -> 
     assert (found.state, found.failures, found.error) == (S.PENDING, 0, None)
     assert store.beginnings(STREAM) == {2: {"s": {"t": {"0": 3}}}}
     assert store.find_desired(HIDDEN) is None
-    assert not store.take_over(ready), "once"
+    assert not store.take_over([ready]), "once"
     left = store.rebuild(STREAM)
     assert left is not None
     assert store.finish_rebuild(left)
@@ -270,8 +408,8 @@ def test_counts_of_records_are_those_of_the_generation_that_took_over(store: Sto
     for stream, read in ((STREAM, 7), (HIDDEN, 9)):
         batch = Progress(stream, 1, 0, NOW, read, read, 5, "delta-rs")
         store.record_progress(batch, engine_token=1, counts={"s": RecordCounts(records=read)})
-    store.advance_rebuild(made, P.TAKING_OVER)
-    store.take_over(replace(made, phase=P.TAKING_OVER))
+    advanced(store, P.TAKING_OVER, made)
+    store.take_over([replace(made, phase=P.TAKING_OVER)])
     assert store.record_counts() == {STREAM: {"s": RecordCounts(records=9)}}
 
 
@@ -280,6 +418,7 @@ def test_counts_of_records_are_those_of_the_generation_that_took_over(store: Sto
     [
         (P.CATCHING_UP, True, P.ENDING),
         (P.SETTLING, True, P.ENDING),
+        (P.STANDING, True, P.ENDING),
         (P.TAKING_OVER, False, P.TAKING_OVER),
         (P.TAKEN_OVER, True, P.TAKEN_OVER),
         (P.FAILED, True, None),
@@ -289,18 +428,18 @@ def test_a_rebuild_can_be_given_up_until_it_takes_over(
     store: Store, phase: RebuildPhase, ended: bool, after: RebuildPhase | None
 ) -> None:
     made = begun(store)
-    store.advance_rebuild(made, phase)
+    advanced(store, phase, made)
     assert store.end_rebuild(STREAM, stop=True) is ended
     found = store.rebuild(STREAM)
     assert (found.phase if found else None) is after
     if phase is P.TAKING_OVER and found is not None:
-        store.take_over(found)
+        store.take_over([found])
         assert store.desired(STREAM).wanted is Wanted.STOPPED, "it was to stop, and does not run after it"
 
 
 def test_an_error_of_a_rebuild_is_kept_until_the_next_one(store: Store) -> None:
-    made = begun(store)
-    store.advance_rebuild(made, P.ENDING, error_code="PEN-1321", error="a row breaks it.")
+    begun(store)
+    assert store.give_up(STREAM, code="PEN-1321", message="a row breaks it.")
     ending = store.rebuild(STREAM)
     assert ending is not None
     assert store.finish_rebuild(ending)
@@ -311,10 +450,80 @@ def test_an_error_of_a_rebuild_is_kept_until_the_next_one(store: Store) -> None:
     assert begun(store).generation == 3
 
 
+def chained(store: Store) -> tuple[Rebuild, Rebuild]:
+    """The rebuilds of a table and of its reader."""
+    store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    return begun(store, readers=[READER]), begun(store, READER, inputs=[STREAM])
+
+
+def phases(store: Store) -> dict[str, RebuildPhase]:
+    return {stream: each.phase for stream, each in store.rebuilds().items()}
+
+
+def test_rebuilds_that_belong_together_go_on_and_end_together(store: Store) -> None:
+    first, second = chained(store)
+    assert not advanced(store, P.SETTLING, first), "somebody has joined it since it was seen"
+    assert advanced(store, P.SETTLING, first, second)
+    assert begun_on(store, "shop.c", STREAM) is None, "it is about to take over"
+    assert not store.start_after("shop.c", [STREAM])
+    assert store.end_rebuild(READER, alone=True)
+    assert phases(store) == {STREAM: P.CATCHING_UP, READER: P.ENDING}, "the other one waits for it to begin anew"
+    assert store.finish_rebuild(store.rebuilds()[READER])
+    assert groups(store.rebuilds(), store.rebuild_links()) == [([STREAM], {READER})]
+    begun(store, READER, inputs=[STREAM])
+    assert store.end_rebuild(STREAM)
+    assert phases(store) == {STREAM: P.ENDING, READER: P.ENDING}
+    for each in store.rebuilds().values():
+        store.finish_rebuild(each)
+    assert store.rebuild_links() == []
+
+
+def begun_on(store: Store, stream: str, above: str) -> Rebuild | None:
+    return store.begin_rebuild(stream, SPEC, "h", beside_json="{}", beside_hash="b", verdict="REBUILD", inputs=[above])
+
+
+def test_rebuilds_that_belong_together_take_over_in_one_transaction(store: Store) -> None:
+    made = chained(store)
+    assert advanced(store, P.TAKING_OVER, *made)
+    seen = [replace(each, phase=P.TAKING_OVER) for each in made]
+    assert not store.take_over(seen[:1])
+    assert store.take_over(seen)
+    assert [store.desired(each).generation for each in BOTH] == [2, 2]
+    assert set(phases(store).values()) == {P.TAKEN_OVER}
+
+
+def test_an_error_of_one_rebuild_is_told_of_all_that_belong_to_it(store: Store) -> None:
+    chained(store)
+    assert store.give_up(READER, code="PEN-1321", message="a row breaks it.")
+    told = {stream: each.error for stream, each in store.rebuilds().items()}
+    assert told == {
+        READER: "a row breaks it.",
+        STREAM: "It takes over together with shop.b, which failed: a row breaks it.",
+    }
+    assert not store.give_up(READER, code="PEN-1321", message="again"), "it is ending"
+
+
+def test_a_rebuild_that_begins_anew_keeps_those_that_go_on_with_it(store: Store) -> None:
+    chained(store)
+    assert store.start_after("shop.c", [STREAM])
+    store.end_rebuild(STREAM, alone=True)
+    store.finish_rebuild(store.rebuilds()[STREAM])
+    begun(store)
+    assert store.rebuild_links() == [RebuildLink(STREAM, READER, LinkKind.TOGETHER)]
+    assert groups(store.rebuilds(), store.rebuild_links()) == [([STREAM, READER], set())]
+
+
+def test_what_is_dropped_is_not_awaited(store: Store) -> None:
+    store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    begun(store, readers=[READER])
+    store.forget(READER)
+    assert groups(store.rebuilds(), store.rebuild_links()) == [([STREAM], set())]
+
+
 def test_a_rebuild_that_does_not_end_is_not_waited_for_for_ever(store: Store) -> None:
     made = begun(store)
     await_settled(store, STREAM, lambda _: None, 0.1)
-    store.advance_rebuild(made, P.ENDING)
+    advanced(store, P.ENDING, made)
     with pytest.raises(PenstockError, match=r"rebuild of 'shop.a' to end"):
         await_settled(store, STREAM, lambda _: None, 0.1)
 
@@ -323,7 +532,7 @@ def test_a_rebuild_that_does_not_end_is_not_waited_for_for_ever(store: Store) ->
 def test_the_driver_asks_once_and_a_new_one_asks_again(store: Store, project_paths: ProjectPaths) -> None:
     said: list[str] = []
     made = begun(store)
-    store.advance_rebuild(made, P.TAKING_OVER)
+    advanced(store, P.TAKING_OVER, made)
     actual = {STREAM: old(S.STOPPED), HIDDEN: new(S.STOPPED)}
 
     def look(driver: RebuildDriver) -> bool:
@@ -333,7 +542,9 @@ def test_the_driver_asks_once_and_a_new_one_asks_again(store: Store, project_pat
     assert look(first)
     assert not look(first), "it is asked"
     (command,) = store.open_commands()
-    assert (command.kind, command.stream, command.payload["checkpoint"]) == ("takeover", STREAM, made.checkpoint_id)
+    assert (command.kind, command.stream) == ("takeover", STREAM)
+    (member,) = command.payload["members"]
+    assert (member["stream"], member["checkpoint"]) == (STREAM, made.checkpoint_id)
     store.finish(command.id, ok=True, result={})
     second = RebuildDriver(project_paths, store, said.append)
     assert look(second)

@@ -50,6 +50,30 @@ def _rows(add: dict[str, Any]) -> int | None:
     return int(rows) if rows is not None else None
 
 
+def has_changes_after(table: Path, offset: Offset | None) -> bool:
+    """Whether a table has rows, or changes of rows, that a stream at this offset has not read."""
+    log = table / "_delta_log"
+    if offset is not None and offset.get("isStartingVersion"):
+        return True  # it reads the rows that were there when it began
+    version = 0 if offset is None else int(offset["reservoirVersion"])
+    read = 0 if offset is None else max(int(offset.get("index", -1)) + 1, 0)
+    if not _file(log, version).exists():
+        return _checkpointed(log) >= version  # its commits are gone
+    while (file := _file(log, version)).exists():
+        if _changes(file.read_text(encoding="utf-8")) > read:
+            return True
+        version, read = version + 1, 0
+    return False
+
+
+def _changes(text: str) -> int:
+    """How many files of a commit a stream reads: those of its change feed, or else those that came and went."""
+    actions = [json.loads(line) for line in text.splitlines()]
+    fed = sum("cdc" in action for action in actions)
+    files = [action.get("add") or action.get("remove") or {} for action in actions]
+    return fed or sum(bool(each and each.get("dataChange", True)) for each in files)
+
+
 class DeltaLog:
     """Reads tables' commits, each once."""
 

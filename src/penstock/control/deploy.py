@@ -11,20 +11,24 @@ Rules
   without a word, is an error that says what the rebuild would cost.
 - A rebuild reads the inputs from their beginning, with a checkpoint of its own, beside the deployed generation, which
   goes on until the new one takes over (`control.rebuilds`). A deployment of another definition ends it.
-- Streams that read the table as a stream have to be rebuilt in the same run. Such a chain is not rebuilt beside: each
-  stream is stopped and its table made anew, upstream first. So is a source table, and a table that is published.
+- Streams that read the table as a stream have to be rebuilt in the same run. Each new generation reads the new rows of
+  the one above it, and they take over together. When one of them cannot be rebuilt, none is.
+- A new stream on a table that is being rebuilt starts when the rebuild is over; so does a changed one whose query
+  needs the new columns.
+- A stream in real time has no table to be built beside: it is stopped, and the new generation takes its topic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.compiler.plan import Verdict, told_anew
 from penstock.compiler.quarantine import quarantines
-from penstock.compiler.spec import StreamSpec, TableStreamInput
+from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
-from penstock.control.deployed import deployed_streams, looking_up, spec_of
+from penstock.control.beside import reading_beside, spec_beside
+from penstock.control.deployed import coming, deployed_streams, is_rebuilt, looking_up, spec_of
 from penstock.control.inputs import check_inputs
 from penstock.control.planning import FAIL, Model, Planned, plan_model, readers
 from penstock.control.quarantine import deploy_quarantine
@@ -33,11 +37,17 @@ from penstock.control.requests import BUSY_TIMEOUT, run_command, turn
 from penstock.control.streams import await_settled, drop_stream, restart_runs, restart_stream, start_stream, stop_stream
 from penstock.control.waiting import Tell, silent
 from penstock.errors import Location, PenstockError
-from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, MODEL_UPDATING_INPUT, REBUILD_READERS, REBUILD_UNDER_WAY
+from penstock.errors.catalogue import (
+    CHANGE_NEEDS_REBUILD,
+    ENGINE_DOWN,
+    ENGINE_LOST,
+    MODEL_UPDATING_INPUT,
+    REBUILD_READERS,
+)
 from penstock.kafka.topic_watch import TopicWatch
-from penstock.paths import ProjectPaths, beside
+from penstock.paths import ProjectPaths, beside, shown
 from penstock.project.profile import read_settings
-from penstock.store import Desired, RebuildPhase, Store, StreamState, Wanted
+from penstock.store import Desired, LinkKind, Store, StreamState, Wanted
 
 __all__ = [
     "Deployment",
@@ -52,6 +62,7 @@ __all__ = [
 
 
 BESIDE = "it is built beside"
+TAKEOVER = 240.0  # seconds for rebuilds that are about to take over to do so
 
 
 @dataclass(frozen=True)
@@ -75,29 +86,43 @@ def deploy(
     full_refresh: bool = False,
     on_change: str = FAIL,
     together: Collection[str] = (),
-    read_in_run: bool = False,
     progress: Tell | None = None,
     busy_timeout: float = BUSY_TIMEOUT,
 ) -> Deployment:
-    """Make the spec the desired state of its stream.
-
-    `together` are the streams that the same run rebuilds; `read_in_run` says that it deploys readers of this one.
-    """
+    """Make the spec the desired state of its stream. `together` are the streams that the same run rebuilds."""
     tell = progress or silent
     with turn(store, tell, busy_timeout):
-        spec = settled(store, spec)
 
         def run(spec: StreamSpec) -> Deployment:
-            task = _Deploy(store, paths, spec, full_refresh, on_change, frozenset(together), read_in_run, tell)
-            try:
-                return task.run()
-            except _TakenOverError:
-                return task.run()  # what it is compared with is another one now
+            task = _Deploy(store, paths, spec, full_refresh, on_change, frozenset(together), tell)
+            while True:
+                try:
+                    return task.run()
+                except _TakenOverError:
+                    tell(f"{spec.name}: a rebuild has taken over; looking again")  # it is compared with another one now
 
         try:
-            return run(spec)
-        except NotIncrementalError as problem:
-            return run(spec.as_full(problem.reason))
+            spec = settled(store, spec)
+            try:
+                return run(spec)
+            except NotIncrementalError as problem:
+                return run(spec.as_full(problem.reason))
+        except PenstockError as problem:
+            _give_up_those_above(store, spec.name, problem)
+            raise
+
+
+def _give_up_those_above(store: Store, stream: str, problem: PenstockError) -> None:
+    """Rebuilds that were to take over together with that of a stream, which cannot be rebuilt.
+
+    They wait for one that nobody has confirmed, or that nobody could be asked about.
+    """
+    if is_rebuilt(store.rebuild(stream)) or problem.kind in (CHANGE_NEEDS_REBUILD, ENGINE_DOWN, ENGINE_LOST):
+        return
+    for link in store.rebuild_links():
+        if link.reader == stream and link.kind is LinkKind.TOGETHER:
+            told = f"'{stream}', which reads it, could not be rebuilt: {shown(problem.message)}"
+            store.give_up(link.upstream, code=problem.code, message=told)
 
 
 class _TakenOverError(Exception):
@@ -127,8 +152,8 @@ def settled(store: Store, spec: StreamSpec) -> StreamSpec:
     if spec.is_full:
         return spec
     for item in spec.inputs:
-        above = store.find_desired(item.relation) if isinstance(item, TableStreamInput) else None
-        if above is not None and StreamSpec.from_json(above.spec_json).is_full:
+        above = coming(store, item.relation) if isinstance(item, TableStreamInput) else None
+        if above is not None and above.is_full:
             if spec.refresh_mode == "incremental":
                 raise MODEL_UPDATING_INPUT.error(f"{item.relation} is recomputed as a whole.", at=Location(spec.path))
             return spec.as_full(f"{item.relation} is recomputed as a whole.")
@@ -152,18 +177,17 @@ class _Deploy:
     full_refresh: bool
     on_change: str
     together: frozenset[str]
-    read_in_run: bool
     tell: Tell
 
     def run(self) -> Deployment:
         await_settled(self.store, self.spec.name, self.tell)
-        self._refuse_rebuilt_inputs()
         spec, old = self.spec, self.store.find_desired(self.spec.name)
         planned = self._planned()
         if old is None:
             check_inputs(spec, self.paths)
-            _prepare(self.store, spec, full_refresh=self.full_refresh)
-            return self._done(planned, self._recorded(planned, new_checkpoint=True))
+            rebuilt = self._rebuilt_inputs()
+            _prepare(self.store, reading_beside(spec, rebuilt), full_refresh=self.full_refresh)
+            return self._waiting(planned, rebuilt, new_checkpoint=True)
         if planned.verdict is Verdict.NO_OP:
             if not self._is_being_built():
                 self._end_rebuild()
@@ -176,10 +200,10 @@ class _Deploy:
             return self._done(planned, self._amended(old))
         if planned.verdict is Verdict.RESTART:
             check_inputs(spec, self.paths)
-            changes = _prepare(self.store, spec, full_refresh=False)
+            changes, needed = self._prepared()
             if not changes:
                 self._end_rebuild()
-                return self._done(planned, self._recorded(planned, new_checkpoint=False))
+                return self._waiting(planned, needed, new_checkpoint=False)
             planned = self._planned(changes)
         return self._rebuilt(planned, old)
 
@@ -187,6 +211,33 @@ class _Deploy:
         model = Model(self.spec, self.on_change, columns)
         deployed = deployed_streams(self.store)
         return plan_model(model, deployed.get(self.spec.name), full_refresh=self.full_refresh)
+
+    def _prepared(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """How the columns differ from the table's, and the inputs that the query needs as they will be."""
+        try:
+            return _prepare(self.store, self.spec, full_refresh=False), ()
+        except PenstockError:
+            rebuilt = self._rebuilt_inputs()
+            if not rebuilt:
+                raise
+        return _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=False), rebuilt
+
+    def _waiting(self, planned: Planned, inputs: Collection[str], *, new_checkpoint: bool) -> Deployment:
+        """Make the spec the desired state; it starts when the rebuilds of these inputs are over."""
+        if inputs and not self.store.start_after(self.spec.name, inputs):
+            raise _TakenOverError
+        made = self._done(planned, self._recorded(planned, new_checkpoint=new_checkpoint))
+        waits = (f"it starts when the rebuild of {_listed(inputs)} is over",) if inputs else ()
+        return replace(made, reasons=(*made.reasons, *waits))
+
+    def _rebuilt_inputs(self) -> tuple[str, ...]:
+        """The tables that it reads and that are being rebuilt; one that is about to take over is waited for."""
+        names = [each.relation for each in self.spec.inputs if not isinstance(each, KafkaInput)]
+        for name in names:
+            await_settled(self.store, name, self.tell, TAKEOVER, open_to_readers=True)
+        found = [name for name in names if is_rebuilt(self.store.rebuild(name))]
+        views = [name for name in found if (spec := coming(self.store, name)) is not None and spec.output.view]
+        return tuple(name for name in found if name not in views)  # of a source table, the old rows are read until then
 
     def _amended(self, old: Desired) -> Desired:
         made = self.store.amend(self.spec.name, self.spec.to_json(), self.spec.hash)
@@ -237,7 +288,8 @@ class _Deploy:
             cost = measured(self.paths, self.spec, old)
             told = f" It {cost.words()}." if cost and cost.inputs else ""
             raise CHANGE_NEEDS_REBUILD.error(f"The change of '{old.stream}' needs a rebuild: {why}.{told}", at=at)
-        behind = readers(old.stream, deployed_streams(self.store)) - self.together
+        reading = readers(old.stream, deployed_streams(self.store))
+        behind = reading - self.together
         if behind:
             raise REBUILD_READERS.error(
                 f"'{old.stream}' is to be rebuilt ({why}), and {_listed(behind)} would not be.",
@@ -245,27 +297,19 @@ class _Deploy:
                 hint=f"Rebuild them in the same run: --select {old.stream.rpartition('.')[2]}+ --full-refresh.",
             )
         check_inputs(self.spec, self.paths)
-        self._end_rebuild()
-        if self._goes_beside(old):
-            return self._begun(planned, old)
-        return self._done(planned, self._made_anew(planned, old))
-
-    def _goes_beside(self, old: Desired) -> bool:
-        """Whether the deployed generation can go on meanwhile: nobody streams from it, and its own inputs are there.
-
-        Of a published table the topic cannot be swapped: two generations would write it at the same time.
-        """
         before = spec_of(old)
-        if before is None or self.spec.output.view is not None or self.read_in_run:
-            return False
-        if before.publish is not None or self.spec.publish is not None:
-            return False
-        deployed = deployed_streams(self.store)
-        return not readers(old.stream, deployed) and not deployed[old.stream].stale
+        if self.spec.is_real_time or (before is not None and before.is_real_time):
+            self._end_rebuild()
+            return self._done(planned, self._made_anew(planned, old))
+        return self._begun(planned, old, reading)
 
-    def _begun(self, planned: Planned, old: Desired) -> Deployment:
-        aside = spec_beside(self.spec)
-        _prepare(self.store, self.spec, full_refresh=True, dry=True)
+    def _begun(self, planned: Planned, old: Desired, reading: Collection[str]) -> Deployment:
+        rebuilt = self._rebuilt_inputs()
+        # A model that Spark rejects is found out before anything is given up.
+        _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=True, dry=True)
+        for stream in (self.spec.name, *reading):  # the readers begin anew in this run, on the new rows
+            self._end_rebuild(stream, alone=True)
+        aside = spec_beside(self.spec, rebuilt)
         _prepare(self.store, aside, full_refresh=True)
         self._quarantines()
         made = self.store.begin_rebuild(
@@ -275,7 +319,14 @@ class _Deploy:
             beside_json=aside.to_json(),
             beside_hash=aside.hash,
             verdict=planned.verdict.value,
+            inputs=rebuilt,
+            readers=reading,
         )
+        if made is None:
+            raise _TakenOverError
+        # What stays linked to it reads a hidden table that was made anew.
+        linked = {each.reader for each in self.store.rebuild_links() if each.upstream == self.spec.name}
+        restart_runs(self.store, [beside(each) for each in linked if is_rebuilt(self.store.rebuild(each))])
         reasons = (*planned.reasons, f"{BESIDE} generation {old.generation}, which goes on until it has caught up")
         return Deployment(
             old.stream, made.generation, planned.verdict.value, made.checkpoint_id, reasons, changed=True, beside=True
@@ -285,21 +336,13 @@ class _Deploy:
         rebuild = self.store.rebuild(self.spec.name)
         return rebuild is not None and rebuild.spec_hash == self.spec.hash
 
-    def _end_rebuild(self) -> None:
+    def _end_rebuild(self, stream: str | None = None, *, alone: bool = False) -> None:
         """What is deployed now takes the place of a rebuild that is under way."""
-        ended = self.store.end_rebuild(self.spec.name)
-        await_settled(self.store, self.spec.name, self.tell)
+        name = stream or self.spec.name
+        ended = self.store.end_rebuild(name, alone=alone)
+        await_settled(self.store, name, self.tell)
         if not ended:
             raise _TakenOverError
-
-    def _refuse_rebuilt_inputs(self) -> None:
-        for item in self.spec.inputs:
-            streamed = isinstance(item, TableStreamInput) and not self.spec.is_full
-            rebuild = self.store.rebuild(item.relation) if streamed else None
-            if rebuild is not None and rebuild.phase is not RebuildPhase.FAILED:
-                raise REBUILD_UNDER_WAY.error(
-                    f"'{item.relation}', which it reads, is being rebuilt.", at=Location(self.spec.path)
-                )
 
     def _made_anew(self, planned: Planned, old: Desired) -> Desired:
         # A model that Spark rejects is found out while the old version still runs.
@@ -313,12 +356,6 @@ class _Deploy:
         made = self._recorded(planned, new_checkpoint=True, wanted=Wanted.RUNNING)
         restart_runs(self.store, looking_up(self.store, old.stream))  # each holds the table that was there in hand
         return made
-
-
-def spec_beside(spec: StreamSpec) -> StreamSpec:
-    """The spec of the stream that builds the new generation: another name and another table, nothing else."""
-    output = spec.output.model_copy(update={"relation": beside(spec.output.relation)})
-    return spec.model_copy(update={"name": beside(spec.name), "output": output})
 
 
 def measured(paths: ProjectPaths, spec: StreamSpec, old: Desired) -> RebuildCost | None:

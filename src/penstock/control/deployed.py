@@ -1,13 +1,16 @@
 """The deployed streams as values, for planning.
 
-A stream is stale when an input table was made after its own checkpoint was: it has a place in a table that is gone.
+A stream is stale when an input table was made after its own checkpoint was, or is being made: its place is in a table
+that is gone, or will be.
 """
 
 from __future__ import annotations
 
 from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
-from penstock.control.planning import Deployed
-from penstock.store import Desired, RebuildPhase, Store
+from penstock.control.planning import Built, Deployed
+from penstock.control.rebuilds import waiting
+from penstock.store import Desired, Rebuild, Store
+from penstock.store.rebuilds import OPEN
 
 
 def deployed_streams(store: Store) -> dict[str, Deployed]:
@@ -15,16 +18,32 @@ def deployed_streams(store: Store) -> dict[str, Deployed]:
     wants = {want.stream: want for want in store.all_desired()}
     made = {stream: checkpoint_made_at(store, want) for stream, want in wants.items()}
     rebuilds = store.rebuilds()
+    later = waiting(rebuilds, store.rebuild_links())
     found = {}
     for stream, want in wants.items():
         spec = spec_of(want)
         inputs = [each.relation for each in spec.inputs if isinstance(each, TableStreamInput)] if spec else []
-        stale = tuple(name for name in inputs if made.get(name, 0.0) > made[stream])
+        coming_up = [name for name in inputs if is_rebuilt(rebuilds.get(name)) and name not in later.get(stream, ())]
+        stale = tuple(name for name in inputs if made.get(name, 0.0) > made[stream] or name in coming_up)
         rebuild = rebuilds.get(stream)
-        running = rebuild is not None and rebuild.phase not in (RebuildPhase.FAILED, RebuildPhase.ENDING)
-        built = (rebuild.generation, rebuild.spec_hash) if rebuild is not None and running else None
+        known = StreamSpec.if_known(rebuild.spec_json) if rebuild is not None and is_rebuilt(rebuild) else None
+        built = Built(rebuild.generation, rebuild.spec_hash, known) if rebuild is not None and known else None
         found[stream] = Deployed(stream, want.generation, spec, stale, built)
     return found
+
+
+def is_rebuilt(rebuild: Rebuild | None) -> bool:
+    """Whether a new generation is on its way."""
+    return rebuild is not None and rebuild.phase in OPEN
+
+
+def coming(store: Store, stream: str) -> StreamSpec | None:
+    """The spec that a stream will have: that of a rebuild, or the deployed one."""
+    rebuild = store.rebuild(stream)
+    if rebuild is not None and is_rebuilt(rebuild):
+        return StreamSpec.if_known(rebuild.spec_json)
+    want = store.find_desired(stream)
+    return spec_of(want) if want is not None else None
 
 
 def spec_of(want: Desired) -> StreamSpec | None:

@@ -87,14 +87,23 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Built:
+    """A new generation that is built beside the deployed one."""
+
+    generation: int
+    hash: str
+    spec: StreamSpec
+
+
+@dataclass(frozen=True)
 class Deployed:
     """A stream of the store."""
 
     stream: str
     generation: int
     spec: StreamSpec | None  # None: of another version of Penstock
-    stale: tuple[str, ...] = field(default=())  # inputs that were rebuilt after it was
-    built: tuple[int, str] | None = None  # generation and hash of a rebuild that runs beside it
+    stale: tuple[str, ...] = field(default=())  # inputs that were rebuilt after it was, or are being rebuilt
+    built: Built | None = None
 
 
 def plan_streams(
@@ -136,8 +145,8 @@ def plan_model(
     spec = model.spec
     plan = OTHER_VERSION if old is not None and old.spec is None else plan_change(old.spec if old else None, spec)
     verdict, reasons = plan.verdict, plan.reasons
-    if old is not None and old.built is not None and old.built[1] == spec.hash and not full_refresh:
-        verdict, reasons = Verdict.NO_OP, (f"generation {old.built[0]} is being built beside the running one",)
+    if old is not None and old.built is not None and old.built.hash == spec.hash and not full_refresh:
+        verdict, reasons = Verdict.NO_OP, (f"generation {old.built.generation} is being built beside the running one",)
     elif old is not None:
         of_inputs = [each.relation for each in spec.inputs if isinstance(each, TableStreamInput) and not spec.is_full]
         more = [f"its input {name} is rebuilt" for name in of_inputs if name in rebuilt]
@@ -167,14 +176,17 @@ def judged(planned: Planned, cost: RebuildCost) -> Planned:
 
 
 def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
-    """The deployed streams that read a table as a stream."""
+    """The deployed streams that read a table as a stream, or will when what is being built has taken over."""
     return {
         each.stream
         for each in deployed.values()
-        if each.spec
-        and not each.spec.is_full
-        and any(isinstance(i, TableStreamInput) and i.relation == relation for i in each.spec.inputs)
+        if any(_streams_from(spec, relation) for spec in (each.spec, each.built.spec if each.built else None) if spec)
     }
+
+
+def _streams_from(spec: StreamSpec, relation: str) -> bool:
+    read = [each.relation for each in spec.inputs if isinstance(each, TableStreamInput)]
+    return relation in read and not spec.is_full
 
 
 def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:

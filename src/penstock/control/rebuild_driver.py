@@ -4,22 +4,27 @@ Rules
 - A step is written into the store before the next one is decided: a supervisor that dies is followed by one that goes
   on in the same phase.
 - What was asked of the engine is asked again by a supervisor that does not know of it: the engine does it once.
+- Streams that look up a table whose rows were replaced start again: its columns may be others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.checkpoint.offsets import Offset, committed, initial
-from penstock.compiler.spec import StreamSpec
-from penstock.control.rebuilds import Advance, Ask, Finish, GiveUp, Seen, Step, TakeOver, level, next_step
-from penstock.paths import ProjectPaths, beside
+from penstock.compiler.spec import StreamSpec, TableStreamInput
+from penstock.control.delta_log import has_changes_after
+from penstock.control.deployed import looking_up, spec_of
+from penstock.control.lag import table_path
+from penstock.control.rebuilds import Advance, Ask, Finish, GiveUp, Seen, Step, TakeOver, groups, level, next_step
+from penstock.control.streams import restart_runs
+from penstock.paths import ProjectPaths, beside, is_beside, original
 from penstock.store import Actual, Command, Rebuild, RebuildPhase, Store
 
 
 class RebuildDriver:
-    """Drives the rebuilds of a project, one step in each look."""
+    """Drives the rebuilds of a project, one step of each group in each look."""
 
     def __init__(self, paths: ProjectPaths, store: Store, say: Callable[[str], None]) -> None:
         self._paths = paths
@@ -28,59 +33,110 @@ class RebuildDriver:
         self._asked: dict[str, tuple[RebuildPhase, int]] = {}  # stream -> the command of this phase
 
     def drive(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], *, engine: bool, now: float) -> bool:
-        """Take the next step of each rebuild; True when one was taken, and what is wanted has changed."""
+        """Take the next step of each group; True when one was taken, and what is wanted has changed."""
         if not rebuilds:
             return False
         open_for = {command.stream for command in self._store.open_commands()}
         moved = False
-        for stream, rebuild in rebuilds.items():
-            names = (stream, beside(stream))
-            old, new = (actual.get(name) or Actual(stream=name) for name in names)
-            busy = any(name in open_for for name in names)
-            seen = Seen(rebuild, old, new, engine, busy, self._level(rebuild), self._answer(rebuild))
-            step = next_step(seen, now)
+        for members, awaited in groups(rebuilds, self._store.rebuild_links()):
+            seen = [self._seen(rebuilds[each], actual, open_for, engine=engine) for each in members]
+            ordered = upstream_first(seen)
+            step = next_step(ordered, now, awaited)
             if step is not None:
-                self._take(rebuild, step, now)
+                self._take([each.rebuild for each in ordered], step, now)
                 moved = True
         return moved
 
-    def _take(self, rebuild: Rebuild, step: Step, now: float) -> None:
-        stream, generation = rebuild.stream, rebuild.generation
-        match step:
-            case Advance(phase):
-                if self._store.advance_rebuild(rebuild, phase, now=now):
-                    self._say(f"{stream}: rebuild to generation {generation} is {phase.value}")
-            case Ask(kind):
-                number = self._store.submit(kind, stream, self._payload(rebuild), now=now)
-                self._asked[stream] = (rebuild.phase, number)
-            case TakeOver():
-                if self._store.take_over(rebuild, now=now):
-                    self._say(f"{stream}: generation {generation} has taken over")
-            case GiveUp(code, message):
-                told = {"error_code": code, "error": message}
-                if self._store.advance_rebuild(rebuild, RebuildPhase.ENDING, now=now, **told):
-                    first = (message.splitlines() or [""])[0]
-                    self._say(f"{stream}: the rebuild is given up, the old generation goes on: {first[:300]}")
-            case Finish():
-                self._store.finish_rebuild(rebuild)
-                self._asked.pop(stream, None)
+    def _seen(self, rebuild: Rebuild, actual: Mapping[str, Actual], open_for: set[str], *, engine: bool) -> Seen:
+        names = (rebuild.stream, beside(rebuild.stream))
+        old, new = (actual.get(name) or Actual(stream=name) for name in names)
+        busy = any(name in open_for for name in names)
+        built = self._built(rebuild)
+        read = {each.relation for each in built.inputs if isinstance(each, TableStreamInput)} if built else set()
+        above = frozenset(original(name) for name in read if is_beside(name))
+        return Seen(
+            rebuild, old, new, engine, busy, self._level(rebuild), self._answer(rebuild),
+            above=above, drained=self._drained(rebuild, built),
+        )  # fmt: skip
 
-    def _payload(self, rebuild: Rebuild) -> dict[str, Any]:
-        return {"spec": rebuild.spec_json, "checkpoint": rebuild.checkpoint_id, "phase": rebuild.phase.value}
+    def _take(self, group: Sequence[Rebuild], step: Step, now: float) -> None:
+        first = group[0]
+        match step:
+            case Advance(phase, streams):
+                if self._store.advance_rebuilds(group, streams, phase, now=now):
+                    for rebuild in group:
+                        if rebuild.stream in streams:
+                            self._say(f"{rebuild.stream}: rebuild to generation {rebuild.generation} is {phase.value}")
+            case Ask(kind):
+                number = self._store.submit(kind, first.stream, _payload(kind, group), now=now)
+                self._asked[first.stream] = (first.phase, number)
+            case TakeOver():
+                if self._store.take_over(group, now=now):
+                    self._taken_over(group)
+            case GiveUp(stream, code, message):
+                if self._store.give_up(stream, code=code, message=message, now=now):
+                    told = (message.splitlines() or [""])[0]
+                    others = [each.stream for each in group if each.stream != stream]
+                    with_it = f", and with it that of {', '.join(others)}" if others else ""
+                    self._say(f"{stream}: the rebuild is given up{with_it}, the old generation goes on: {told[:300]}")
+            case Finish():
+                self._store.finish_rebuild(first)
+                self._asked.pop(first.stream, None)
+
+    def _taken_over(self, group: Sequence[Rebuild]) -> None:
+        for rebuild in group:
+            self._say(f"{rebuild.stream}: generation {rebuild.generation} has taken over")
+            spec = StreamSpec.from_json(rebuild.spec_json)
+            restart_runs(self._store, looking_up(self._store, spec.output.shown))
 
     def _answer(self, rebuild: Rebuild) -> Command | None:
         phase, number = self._asked.get(rebuild.stream, (None, 0))
         return self._store.command(number) if phase is rebuild.phase else None
 
+    def _built(self, rebuild: Rebuild) -> StreamSpec | None:
+        """The spec of the stream that builds the new generation, while it is there."""
+        want = self._store.find_desired(beside(rebuild.stream))
+        return spec_of(want) if want is not None else None
+
     def _level(self, rebuild: Rebuild) -> bool:
         if rebuild.phase is not RebuildPhase.SETTLING:
             return False
-        old = self._store.desired(rebuild.stream)
-        spec, before = StreamSpec.from_json(rebuild.spec_json), StreamSpec.from_json(old.spec_json)
+        old, built = self._store.desired(rebuild.stream), self._built(rebuild)
+        before = spec_of(old)
+        if before is None or built is None:
+            return True  # of another version of Penstock: what it has read cannot be compared
         passed = committed(self._paths.checkpoint(old.stream, old.checkpoint_id), before.inputs)
-        return level(passed, self._read(rebuild, spec), [item.relation for item in spec.inputs])
+        return level(passed, self._read(rebuild, built), [item.relation for item in built.inputs])
 
-    def _read(self, rebuild: Rebuild, spec: StreamSpec) -> dict[str, Offset]:
+    def _drained(self, rebuild: Rebuild, built: StreamSpec | None) -> bool:
+        """Whether it has read all that is in the hidden tables that it reads as streams."""
+        if rebuild.phase is not RebuildPhase.SETTLING or built is None or built.is_full:
+            return True
+        read = self._read(rebuild, built)
+        above = [each.relation for each in built.inputs if isinstance(each, TableStreamInput)]
+        hidden = [name for name in above if is_beside(name)]
+        return not any(has_changes_after(table_path(self._paths, name), read.get(name)) for name in hidden)
+
+    def _read(self, rebuild: Rebuild, built: StreamSpec) -> dict[str, Offset]:
         """Up to where the new generation has read: where it began counts, too."""
         checkpoint = self._paths.checkpoint(rebuild.stream, rebuild.checkpoint_id)
-        return initial(checkpoint, spec.inputs) | committed(checkpoint, spec.inputs)
+        return initial(checkpoint, built.inputs) | committed(checkpoint, built.inputs)
+
+
+def upstream_first(group: Sequence[Seen]) -> list[Seen]:
+    """A group in the order in which its rows go through it."""
+    left, done = list(group), list[Seen]()
+    while left:
+        names = {each.stream for each in left}
+        ready = [each for each in left if not each.above & names] or left
+        done += ready
+        left = [each for each in left if each not in ready]
+    return done
+
+
+def _payload(kind: str, group: Sequence[Rebuild]) -> dict[str, Any]:
+    if kind == "discard":
+        return {"spec": group[0].spec_json, "checkpoint": group[0].checkpoint_id, "phase": group[0].phase.value}
+    return {
+        "members": [{"stream": each.stream, "spec": each.spec_json, "checkpoint": each.checkpoint_id} for each in group]
+    }

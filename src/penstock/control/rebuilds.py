@@ -5,10 +5,13 @@ Rules
   the old one, give or take a few seconds.
 - Then the old one stands still while the new one reads on to where the old one is, so that a reader never sees less
   than before; then both stand still, and the engine replaces the rows in one commit.
+- Rebuilds of streams that read each other are a group, which settles when all have caught up. The new generations come
+  to stand one after the other, upstream first: each has read all that those above it have written. Then the rows of all
+  are replaced. What does not come to stand in time is tried again later; the old generations go on meanwhile.
 - Until the phase "taking over" everything can be taken back: the old generation goes on as if nothing had been. From
   there on it is carried to its end, however often the engine dies; only an engine that says that it could not replace
-  the rows takes it back.
-- A new generation that is quarantined ends its rebuild; the error is kept for people.
+  the first rows takes it back.
+- A new generation that is quarantined ends its rebuild, and the group; the error is kept for people.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.checkpoint.offsets import Offset
-from penstock.errors.catalogue import ENGINE_LOST, LEASE_LOST, REBUILD_FAILED
-from penstock.paths import beside
-from penstock.store import Actual, Command, Desired, Rebuild, RebuildPhase, StreamState, Wanted
+from penstock.errors.catalogue import ENGINE_LOST, LEASE_LOST, REBUILD_FAILED, TAKEOVER_UNFINISHED
+from penstock.paths import beside, shown
+from penstock.store import Actual, Command, Desired, LinkKind, Rebuild, RebuildLink, RebuildPhase, StreamState, Wanted
+from penstock.store.rebuilds import OPEN, component
 
 NEAR = 5.0  # seconds further behind than the old one: as good as caught up
 SETTLE_AT_MOST = 30.0  # seconds that the old generation stands still for the new one to draw level
+STAND_AT_MOST = 120.0  # seconds that the old generations of a group stand still for the new ones to come to stand
+AGAIN = 5.0  # seconds before rows that could not be replaced are tried again
 _ENDED = (StreamState.STOPPED, StreamState.QUARANTINED)
 _OF_ENGINE = (ENGINE_LOST.code, LEASE_LOST.code)
 
@@ -39,31 +45,43 @@ class Seen:
     busy: bool = False  # something is asked of the engine for one of the two, and not answered
     level: bool = False  # the new generation has read what the old one has
     answer: Command | None = None  # to what was asked last in this phase
+    above: frozenset[str] = frozenset()  # streams of the group whose new rows it reads as they come
+    drained: bool = True  # it has read all that the new generations above it have written
+
+    @property
+    def stream(self) -> str:
+        return self.rebuild.stream
+
+    @property
+    def phase(self) -> RebuildPhase:
+        return self.rebuild.phase
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Enter a phase."""
+    """Enter a phase with these rebuilds of the group."""
 
     phase: RebuildPhase
+    streams: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask the engine to replace the rows, or to clear away what the rebuild left."""
+    """Ask the engine to replace the rows of the group, or to clear away what a rebuild left."""
 
     kind: Literal["takeover", "discard"]
 
 
 @dataclass(frozen=True)
 class TakeOver:
-    """The rows are in: the new generation is the deployed one."""
+    """The rows are in: the new generations are the deployed ones."""
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """The old generation goes on."""
+    """The old generations go on."""
 
+    stream: str  # whose new one failed
     code: str
     message: str
 
@@ -76,30 +94,60 @@ class Finish:
 Step = Advance | Ask | TakeOver | GiveUp | Finish
 
 
-def next_step(seen: Seen, now: float) -> Step | None:
-    """What has to be done now; None while there is something to wait for."""
-    match seen.rebuild.phase:
-        case RebuildPhase.CATCHING_UP:
-            return _quarantined(seen) or (Advance(RebuildPhase.SETTLING) if caught_up(seen.old, seen.new) else None)
-        case RebuildPhase.SETTLING:
-            return _settling(seen, now)
-        case RebuildPhase.TAKING_OVER:
-            return _taking_over(seen)
-        case RebuildPhase.TAKEN_OVER | RebuildPhase.ENDING:
-            return _clearing(seen)
-        case RebuildPhase.FAILED:
-            return None
+def groups(rebuilds: Mapping[str, Rebuild], links: Sequence[RebuildLink]) -> list[tuple[list[str], set[str]]]:
+    """The rebuilds that take over together, and the streams whose rebuilds each group still awaits."""
+    phases = {stream: rebuild.phase for stream, rebuild in rebuilds.items()}
+    found: list[tuple[list[str], set[str]]] = []
+    for stream in rebuilds:
+        if any(stream in members for members, _ in found):
+            continue
+        members = component(stream, phases, links)
+        awaited = {each.reader for each in links if each.kind is LinkKind.TOGETHER and each.upstream in members}
+        is_open = phases[stream] in OPEN
+        found.append((members, awaited - set(members) if is_open else set()))
+    return found
 
 
-def held(desired: Iterable[Desired], rebuilds: Mapping[str, Rebuild]) -> list[Desired]:
+def next_step(group: Sequence[Seen], now: float, awaited: Iterable[str] = ()) -> Step | None:
+    """What has to be done with a group now; None while there is something to wait for."""
+    phases = {each.phase for each in group}
+    if phases <= {RebuildPhase.TAKEN_OVER, RebuildPhase.ENDING}:
+        return _clearing(group[0])
+    if phases == {RebuildPhase.FAILED}:
+        return None
+    if phases == {RebuildPhase.TAKING_OVER}:
+        return _taking_over(group, now)
+    for each in group:
+        if each.new.state is StreamState.QUARANTINED:
+            return _gave_up(each.stream, each.new.error_code, each.new.error)
+    if phases == {RebuildPhase.CATCHING_UP}:
+        ready = not tuple(awaited) and all(caught_up(each.old, each.new) for each in group)
+        return _all(group, RebuildPhase.SETTLING) if ready else None
+    return _settling(group, now)
+
+
+def held(
+    desired: Iterable[Desired], rebuilds: Mapping[str, Rebuild], links: Iterable[RebuildLink] = ()
+) -> list[Desired]:
     """What is wanted of each stream while rebuilds need some of them to stand still."""
     still: set[str] = set()
     for stream, rebuild in rebuilds.items():
-        if rebuild.phase in (RebuildPhase.SETTLING, RebuildPhase.TAKING_OVER):
+        if rebuild.phase in OPEN and rebuild.phase is not RebuildPhase.CATCHING_UP:
             still.add(stream)
         if rebuild.phase not in (RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING):
             still.add(beside(stream))
+    still |= set(waiting(rebuilds, links))
     return [replace(want, wanted=Wanted.STOPPED) if want.stream in still else want for want in desired]
+
+
+def waiting(rebuilds: Mapping[str, Rebuild], links: Iterable[RebuildLink]) -> dict[str, list[str]]:
+    """The streams that start only when rebuilds are over, and which these are."""
+    found: dict[str, list[str]] = {}
+    for link in links:
+        above = rebuilds.get(link.upstream)
+        if link.kind is LinkKind.AFTER and above is not None and above.phase in OPEN:
+            found.setdefault(link.reader, []).append(link.upstream)
+    return found
 
 
 def caught_up(old: Actual, new: Actual) -> bool:
@@ -140,33 +188,44 @@ def _passed(old: Offset, new: Offset | None) -> bool:
     )
 
 
-def _quarantined(seen: Seen) -> GiveUp | None:
-    if seen.new.state is not StreamState.QUARANTINED:
+def _settling(group: Sequence[Seen], now: float) -> Step | None:
+    moving = [each for each in group if each.phase is not RebuildPhase.STANDING]
+    if any(each.new.state is not StreamState.RUNNING for each in moving):
+        return _all(group, RebuildPhase.CATCHING_UP)  # the old ones shall not wait for it to come back
+    if any(each.busy for each in group) or any(each.old.state not in _ENDED for each in group):
         return None
-    return _gave_up(seen, seen.new.error_code, seen.new.error)
+    standing = {each.stream for each in group if each not in moving and each.new.state in _ENDED}
+    if len(standing) == len(group):
+        return _all(group, RebuildPhase.TAKING_OVER)
+    for each in moving:
+        # No row is lost by a new one that is behind the old one: they come after the takeover. But rows of a group that
+        # are not read by then would be.
+        late = now - each.rebuild.updated_at >= SETTLE_AT_MOST
+        if each.above <= standing and each.drained and (each.level or late):
+            return Advance(RebuildPhase.STANDING, (each.stream,))
+    if any(now - each.rebuild.updated_at >= STAND_AT_MOST for each in moving):
+        return _all(group, RebuildPhase.CATCHING_UP)
+    return None
 
 
-def _settling(seen: Seen, now: float) -> Step | None:
-    if (quarantined := _quarantined(seen)) is not None:
-        return quarantined
-    if seen.new.state is not StreamState.RUNNING:
-        return Advance(RebuildPhase.CATCHING_UP)  # the old one shall not wait for it to come back
-    if seen.old.state not in _ENDED or seen.busy:
+def _all(group: Sequence[Seen], phase: RebuildPhase) -> Advance:
+    return Advance(phase, tuple(each.stream for each in group))
+
+
+def _taking_over(group: Sequence[Seen], now: float) -> Step | None:
+    first = group[0]
+    if any(each.busy for each in group):
         return None
-    late = now - seen.rebuild.updated_at >= SETTLE_AT_MOST  # no row is lost by it: they come after the takeover
-    return Advance(RebuildPhase.TAKING_OVER) if seen.level or late else None
-
-
-def _taking_over(seen: Seen) -> Step | None:
-    if seen.busy:
-        return None
-    answer = seen.answer
+    answer = first.answer
     if answer is not None and answer.state == "done":
         return TakeOver()
-    if answer is not None and (result := answer.result or {}).get("code") not in _OF_ENGINE:
-        return _gave_up(seen, result.get("code"), result.get("message"))
-    stopped = seen.old.state in _ENDED and seen.new.state in _ENDED
-    return Ask("takeover") if stopped and seen.engine else None
+    code = (answer.result or {}).get("code") if answer is not None else None
+    if answer is not None and code not in (*_OF_ENGINE, TAKEOVER_UNFINISHED.code):
+        return _gave_up(first.stream, code, (answer.result or {}).get("message"))
+    if answer is not None and code == TAKEOVER_UNFINISHED.code and now - answer.created_at < AGAIN:
+        return None
+    stopped = all(each.old.state in _ENDED and each.new.state in _ENDED for each in group)
+    return Ask("takeover") if stopped and first.engine else None
 
 
 def _clearing(seen: Seen) -> Step | None:
@@ -178,7 +237,5 @@ def _clearing(seen: Seen) -> Step | None:
     return Ask("discard") if seen.engine and not running else None
 
 
-def _gave_up(seen: Seen, code: str | None, message: str | None) -> GiveUp:
-    stream = seen.rebuild.stream
-    told = (message or "no message").replace(beside(stream), stream)
-    return GiveUp(code or REBUILD_FAILED.code, told)
+def _gave_up(stream: str, code: str | None, message: str | None) -> GiveUp:
+    return GiveUp(stream, code or REBUILD_FAILED.code, shown(message or "no message"))

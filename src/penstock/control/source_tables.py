@@ -6,7 +6,9 @@ Rules
   topic is as good as a new one.
 - A new one is filled before anything is deployed that joins it: rows that come before theirs would find nothing. What
   takes too long goes on in the background, and the caller is told.
-- Streams that read a source table that was made anew are started again: they had the old one in hand.
+- A changed one is rebuilt beside the old one, which is read until then. What is deployed after it may need its new
+  columns: the takeover is waited for in the same way.
+- Streams that read a source table that is new, or was rebuilt, are started again: they had the old one in hand.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, SOURCE_TABLE_IN_USE,
 from penstock.kafka.topics import partitions
 from penstock.paths import ProjectPaths
 from penstock.project.profile import read_settings
-from penstock.store import Desired, Store, StreamState
+from penstock.store import Desired, RebuildPhase, Store, StreamState, Wanted
 
 FILL = 120.0  # seconds that a new table has to read what its topic holds
 
@@ -71,6 +73,10 @@ def deploy_source_table(
         raise _with_readers(problem, reading) if problem.kind is CHANGE_NEEDS_REBUILD else problem from None
     if not made.changed or made.verdict not in ("NEW", "REBUILD"):
         return SourceDeployment(made, ())
+    if made.beside:  # whoever reads it is started again at the takeover
+        if not _taken_over(store, spec.name, fill, tell):
+            tell(f"{spec.name} is still being rebuilt; its old rows are read until the new ones have taken over.")
+        return SourceDeployment(made, tuple(each for each in reading if store.desired(each).wanted is Wanted.RUNNING))
     restarted = restart_runs(store, reading)
     if not _filled(store, paths, spec, made.checkpoint, fill, tell):
         tell(f"{spec.name} is still being filled; rows that come now may not find theirs yet.")
@@ -117,6 +123,18 @@ def _with_readers(problem: PenstockError, reading: tuple[str, ...]) -> PenstockE
         return problem
     hint = f"{problem.kind.fix} {', '.join(reading)} will be started again."
     return problem.kind.error(problem.message, at=problem.at, hint=hint)
+
+
+def _taken_over(store: Store, stream: str, timeout: float, tell: Tell) -> bool:
+    """Whether the rebuild has, in time, taken over; raises what it failed of."""
+
+    def over() -> bool | None:
+        rebuild = store.rebuild(stream)
+        if rebuild is not None and rebuild.phase is RebuildPhase.FAILED:
+            raise rebuilt({"code": rebuild.error_code or STREAM_FAILED.code, "message": rebuild.error})
+        return True if rebuild is None else None
+
+    return wait_for(over, timeout, tell=tell, message=f"Rebuilding {stream}") is not None
 
 
 def _filled(

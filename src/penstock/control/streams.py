@@ -71,9 +71,14 @@ def drop_stream(store: Store, stream: str, *, wait: float = WAIT, progress: Tell
         store.forget(stream)
 
 
-def await_settled(store: Store, stream: str, tell: Tell, wait: float = WAIT) -> None:
-    """Wait for a rebuild that is ending or taking over; one that is only catching up is not waited for."""
-    running = (RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING, RebuildPhase.FAILED)
+def await_settled(store: Store, stream: str, tell: Tell, wait: float = WAIT, *, open_to_readers: bool = False) -> None:
+    """Wait for a rebuild that is ending or taking over; one that is only catching up is not waited for.
+
+    With `open_to_readers` one that is about to take over is: nobody can read its new rows until then.
+    """
+    running = {RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING, RebuildPhase.STANDING, RebuildPhase.FAILED}
+    if open_to_readers:
+        running -= {RebuildPhase.SETTLING, RebuildPhase.STANDING}
 
     def settled() -> bool | None:
         rebuild = store.rebuild(stream)

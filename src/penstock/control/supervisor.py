@@ -141,7 +141,8 @@ class Supervisor:
         self._applier.settle_refused(actual, now)
         if self._rebuilds.drive(rebuilds, actual, engine=engine.running, now=now):
             return  # the next look sees what is wanted now
-        for action in reconcile(held(desired, rebuilds), actual, engine, now, self._policy):
+        links = self._store.rebuild_links()
+        for action in reconcile(held(desired, rebuilds, links), actual, engine, now, self._policy):
             if isinstance(action, StartEngine):
                 self._engine.start(now)
             else:

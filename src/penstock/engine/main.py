@@ -167,9 +167,10 @@ class Engine:
                 return self._streams.drop(command.stream, self._store.desired(command.stream))
             case "takeover":
                 return self._streams.take_over(
-                    self._store.desired(command.stream),
-                    StreamSpec.from_json(command.payload["spec"]),
-                    str(command.payload["checkpoint"]),
+                    [
+                        (self._store.desired(each["stream"]), StreamSpec.from_json(each["spec"]), each["checkpoint"])
+                        for each in command.payload["members"]
+                    ]
                 )
             case "discard":
                 kept = command.payload["phase"] == RebuildPhase.TAKEN_OVER.value

@@ -353,7 +353,7 @@ class Maintenance:
     def _readers(self, relation: str) -> tuple[dict[str, tuple[StreamSpec, Path]], list[str]]:
         """The deployed streams with their checkpoints, and those that may read this table in a way nobody knows."""
         known, unknown = {}, []
-        for want in self._store.all_desired():
+        for want in self._store.all_desired(hidden=True):  # a rebuild reads, too
             spec = StreamSpec.if_known(want.spec_json)
             if spec is not None:
                 known[want.stream] = (spec, self._paths.checkpoint(want.stream, want.checkpoint_id))

@@ -16,9 +16,11 @@ import shutil
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -29,7 +31,7 @@ from penstock.checkpoint import backfill
 from penstock.checkpoint.offsets import committed
 from penstock.checkpoint.standing import standing
 from penstock.compiler import sharing
-from penstock.compiler.spec import StreamSpec
+from penstock.compiler.spec import OutputMode, StreamSpec
 from penstock.engine import (
     expectations,
     failures,
@@ -401,17 +403,40 @@ class Streams:
         return {"dropped": dropped}
 
     # -- rebuild beside -----------------------------------------------------------------------------------------------
-    def take_over(self, want: Desired, spec: StreamSpec, checkpoint_id: str) -> dict[str, Any]:
-        """Replace the rows of a stream by those of its rebuild; neither of the two runs."""
-        for stream in (want.stream, beside(want.stream)):
-            self._stop_live(stream)
-        old = StreamSpec.from_json(want.spec_json)
-        done = takeover.take_over(
-            runtime.own_session(self._spark), self._token, spec,
-            checkpoint_id=checkpoint_id, old=old, old_checkpoint=want.checkpoint_id,
-        )  # fmt: skip
-        log.info("%s: the rows of checkpoint %s %s", want.stream, checkpoint_id, "are in" if done else "were in")
+    def take_over(self, rebuilds: Sequence[tuple[Desired, StreamSpec, str]]) -> dict[str, Any]:
+        """Replace the rows of streams by those of their rebuilds (spec and checkpoint), upstream first; none runs."""
+        members = [self._member(want, spec, checkpoint_id) for want, spec, checkpoint_id in rebuilds]
+        for each in members:
+            self._stop_live(each.spec.name)
+            self._stop_live(beside(each.spec.name))
+        done = takeover.take_over(runtime.own_session(self._spark), self._token, members)
+        for each in members:
+            if each.spec.output.view is not None:
+                job = self._job_of(each.spec)
+                runtime.ensure_view(runtime.session_for(self._spark, job.STREAM), job.STREAM, anew=True)
+            log.info(
+                "%s: the rows of checkpoint %s %s in", each.spec.name, each.checkpoint_id, "are" if done else "were"
+            )
         return {"done": done}
+
+    def _member(self, want: Desired, spec: StreamSpec, checkpoint_id: str) -> takeover.Member:
+        checkpoint = self._paths.checkpoint(spec.name, checkpoint_id)
+
+        def publisher() -> publish.Publisher:
+            job = self._job_of(spec)
+            session = runtime.session_for(self._spark, job.STREAM)
+            schema = runtime.table_schema(session, job.STREAM, job.build(session).schema)
+            assert spec.publish is not None
+            return publish.Publisher(
+                session, spec.name, spec.publish, schema, runtime.profile_broker(session),
+                upsert=spec.output.mode is OutputMode.UPSERT, checkpoint=checkpoint, checkpoint_id=checkpoint_id,
+            )  # fmt: skip
+
+        old = StreamSpec.if_known(want.spec_json)
+        return takeover.Member(spec, checkpoint_id, checkpoint, old, want.checkpoint_id, publisher)
+
+    def _job_of(self, spec: StreamSpec) -> ModuleType:
+        return jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "takeover" / "job.py")
 
     def discard(self, spec: StreamSpec, checkpoint_id: str | None) -> dict[str, Any]:
         """Clear away the hidden table of a rebuild, and its checkpoint if it is of no use any more."""

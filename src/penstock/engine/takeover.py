@@ -5,22 +5,33 @@ Rules
   table: the stream goes on from there under its own name, and a commit that is in already is not made again.
 - Both writers are fenced before: an engine that was thought dead neither adds to the old rows nor to the new ones.
 - A commit that fails leaves the table as it was, with its constraints.
+- Streams that are rebuilt together take over upstream first. Each has read the hidden tables above it to their end: its
+  checkpoint goes on with the tables that have their rows now (`checkpoint.moved`).
+- What the topic of a published stream lacks of the new rows is published with the same identity. Without a table, all
+  rows of the rebuild are.
+- When some rows are in and others could not be put, it is for whoever asked to ask again: nothing is done twice.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.compiler.spec import StreamSpec
-from penstock.engine import tables
-from penstock.engine.identity import NOTHING, Mark, application
+from penstock.checkpoint.moved import Place, move
+from penstock.checkpoint.offsets import committed_batch
+from penstock.compiler.spec import OutputMode, StreamSpec, TableStreamInput
+from penstock.engine import republish, tables
+from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
+from penstock.engine.publish import Publisher, by_partition
 from penstock.errors import Location
-from penstock.errors.catalogue import LEASE_LOST, REBUILD_FAILED
+from penstock.errors.catalogue import LEASE_LOST, REBUILD_FAILED, TAKEOVER_UNFINISHED
 from penstock.paths import beside
 
 log = logging.getLogger(__name__)
@@ -28,29 +39,144 @@ log = logging.getLogger(__name__)
 _TRIES = 5
 
 
-def take_over(
-    session: SparkSession, token: int, spec: StreamSpec, *, checkpoint_id: str, old: StreamSpec, old_checkpoint: str
-) -> bool:
-    """Replace the rows and columns of the stream's table by those of its rebuild; False when that is done already."""
-    table, stream = spec.output.relation, spec.name
-    at = Location(spec.path)
-    source = tables.location(session, beside(table)) if tables.exists(session, beside(table)) else None
-    _make_sure(session, spec, source is not None)
-    path, app = tables.location(session, table), application(stream, checkpoint_id)
-    done = Mark.of(DeltaTable(path).transaction_version(app)) != NOTHING
+@dataclass(frozen=True)
+class Member:
+    """A stream whose new generation takes over."""
+
+    spec: StreamSpec
+    checkpoint_id: str
+    checkpoint: Path
+    old: StreamSpec | None  # None: of another version of Penstock
+    old_checkpoint: str
+    publisher: Callable[[], Publisher]  # of the new generation; asked for only if it publishes
+
+    @property
+    def app(self) -> str:
+        return application(self.spec.name, self.checkpoint_id)
+
+    @property
+    def at(self) -> Location:
+        return Location(self.spec.path)
+
+
+def take_over(session: SparkSession, token: int, members: Sequence[Member]) -> bool:
+    """Replace the rows of streams by those of their rebuilds, upstream first; False when that is done already."""
+    begun = any(_is_in(session, each) for each in members)
+    done = False
+    for each in members:
+        try:
+            done = _taken_over(session, token, each, members) or done
+        except Exception as problem:
+            if not (begun or done or _is_in(session, each)):
+                raise
+            raise TAKEOVER_UNFINISHED.error(f"{each.spec.name}: {problem}", at=each.at) from problem
+    return done
+
+
+def _taken_over(session: SparkSession, token: int, member: Member, members: Sequence[Member]) -> bool:
+    spec = member.spec
+    hidden = beside(spec.output.relation)
+    source = tables.location(session, hidden) if tables.exists(session, hidden) else None
+    done = _is_in(session, member)
     if not done:
         if source is None:
-            raise REBUILD_FAILED.error(f"{stream}: the table of the rebuild is gone.", at=at)
-        fenced(path, application(stream, old_checkpoint), token)
-        mark = fenced(source, application(beside(stream), checkpoint_id), token)
-        try:
-            tables.keep_checks(session, table, {}, at)  # those of the old rows say nothing about the new ones
-            _replace(session, source, path, app, mark)
-        except BaseException:
-            _as_before(session, old, at)
-            raise
-    tables.keep_checks(session, table, dict(spec.output.checks), at)
+            raise REBUILD_FAILED.error(f"{spec.name}: the table of the rebuild is gone.", at=member.at)
+        mark = fenced(source, application(beside(spec.name), member.checkpoint_id), token)
+        if spec.has_table:
+            _rows(session, token, member, source, mark)
+    if spec.has_table:
+        tables.keep_checks(session, spec.output.relation, dict(spec.output.checks), member.at)
+    _go_on_with(session, member, members)
+    if spec.publish is not None:
+        _publish(session, member, source)
+    if not spec.has_table:
+        tables.drop(session, spec.output.relation, spec.name)  # it had one before
     return not done
+
+
+def _is_in(session: SparkSession, member: Member) -> bool:
+    """Whether the rows of the new generation are in the stream's table."""
+    table = member.spec.output.relation
+    if not member.spec.has_table or not tables.exists(session, table):
+        return False
+    return Mark.of(DeltaTable(tables.location(session, table)).transaction_version(member.app)) != NOTHING
+
+
+def _rows(session: SparkSession, token: int, member: Member, source: str, mark: Mark) -> None:
+    spec, table = member.spec, member.spec.output.relation
+    _make_sure(session, spec)
+    path = tables.location(session, table)
+    fenced(path, application(spec.name, member.old_checkpoint), token)
+    try:
+        tables.keep_checks(session, table, {}, member.at)  # those of the old rows say nothing about the new ones
+        _replace(session, source, path, member.app, mark)
+    except BaseException:
+        _as_before(session, member)
+        raise
+
+
+def _go_on_with(session: SparkSession, member: Member, members: Sequence[Member]) -> None:
+    """Let the checkpoint stand in the tables whose rows it has read from hidden ones."""
+    if member.spec.is_full:
+        return  # it computes anew whatever table it finds
+    read = {each.relation: each for each in member.spec.inputs if isinstance(each, TableStreamInput)}
+    places = {}
+    for table in [each.spec.output.relation for each in members if each.spec.output.relation in read]:
+        if read[table].rows == "upsert":
+            tables.keep_changes(session, table)
+        hidden = DeltaTable(tables.location(session, beside(table)))
+        found = DeltaTable(tables.location(session, table))
+        places[str(hidden.metadata().id)] = Place(str(found.metadata().id), found.version() + 1)
+    if places:
+        changed = move(member.checkpoint, places)
+        log.info("%s: %s batches of its checkpoint stand in %s now", member.spec.name, changed, ", ".join(read))
+
+
+def _publish(session: SparkSession, member: Member, source: str | None) -> None:
+    """Publish what the topic lacks, unless that is done."""
+    rows = _lacking(session, member, source)
+    publisher = member.publisher()
+    try:
+        publisher.fence()
+        publisher.send(by_partition(rows.persist()), _newest_batch(session, member, source))
+    finally:
+        rows.unpersist()
+        publisher.close()
+
+
+def _lacking(session: SparkSession, member: Member, source: str | None) -> DataFrame:
+    spec, old = member.spec, member.old
+    if not spec.has_table:
+        return session.read.format("delta").load(source)
+    path = tables.location(session, spec.output.relation)
+    replaced = _replaced_at(path, member.app)
+    reader = session.read.format("delta")
+    new = reader.option("versionAsOf", replaced).load(path)
+    if old is None or old.publish != spec.publish or not old.has_table:
+        return new
+    before = session.read.format("delta").option("versionAsOf", replaced - 1).load(path)
+    keys = spec.output.keys if spec.output.mode is OutputMode.UPSERT else ()
+    if old.output.keys != spec.output.keys or not republish.comparable(new, before, keys):
+        return new
+    return republish.lacking(new, before, keys)
+
+
+def _newest_batch(session: SparkSession, member: Member, source: str | None) -> int:
+    """The newest batch of the new generation: nothing up to it is published again."""
+    path, app = source, application(beside(member.spec.name), member.checkpoint_id)
+    if member.spec.has_table:
+        path, app = tables.location(session, member.spec.output.relation), member.app
+    written = Mark.of(DeltaTable(str(path)).transaction_version(app)).batch_id
+    done = committed_batch(member.checkpoint)
+    return max(written, NO_BATCH if done is None else done)
+
+
+def _replaced_at(path: str, app: str) -> int:
+    """The version of a table in which the rows of the application came."""
+    for commit in DeltaTable(path).history():
+        if commit.get("userMetadata") == app:
+            return int(commit["version"])
+    raise REBUILD_FAILED.error(f"The commit that replaced the rows of {path} is gone from its log.")
 
 
 def fenced(path: str, app: str, token: int) -> Mark:
@@ -72,16 +198,16 @@ def fenced(path: str, app: str, token: int) -> Mark:
     raise LEASE_LOST.error(f"{path} could not be fenced; somebody else writes.")
 
 
-def _make_sure(session: SparkSession, spec: StreamSpec, built: bool) -> None:
-    """A table that somebody dropped in the meantime is made again, empty, to be filled."""
+def _make_sure(session: SparkSession, spec: StreamSpec) -> None:
+    """A table that is not there, or that somebody dropped in the meantime, is made, empty, to be filled."""
     table, stream = spec.output.relation, spec.name
-    if built and not (tables.exists(session, table) and tables.owner(session, table) == stream):
+    if not (tables.exists(session, table) and tables.owner(session, table) == stream):
         tables.ensure(session, table, session.table(tables.quoted(beside(table))).schema, stream, full_refresh=True)
 
 
 def _replace(session: SparkSession, source: str, path: str, app: str, mark: Mark) -> None:
     rows = _with_comments(session, session.read.format("delta").load(source), path)
-    options = {"overwriteSchema": "true", "txnAppId": app, "txnVersion": str(mark.version)}
+    options = {"overwriteSchema": "true", "txnAppId": app, "txnVersion": str(mark.version), "userMetadata": app}
     rows.write.format("delta").mode("overwrite").options(**options).save(path)
     found = Mark.of(DeltaTable(path).transaction_version(app))
     if found != mark:
@@ -102,8 +228,11 @@ def _with_comments(session: SparkSession, rows: DataFrame, path: str) -> DataFra
     )
 
 
-def _as_before(session: SparkSession, old: StreamSpec, at: Location) -> None:
+def _as_before(session: SparkSession, member: Member) -> None:
+    old = member.old
+    if old is None or not old.has_table:
+        return
     try:
-        tables.keep_checks(session, old.output.relation, dict(old.output.checks), at)
+        tables.keep_checks(session, old.output.relation, dict(old.output.checks), member.at)
     except Exception:  # the error that this is part of says what matters
         log.exception("%s: the constraints of its table could not be put back", old.name)

@@ -713,12 +713,12 @@ REBUILD_FAILED = Kind(
     "Mend what the message says, then 'dbt run --full-refresh --select <model>'.",
     ExitCode.FAILED,
 )
-REBUILD_UNDER_WAY = Kind(
-    "PEN-3031",
-    "An input is being rebuilt",
-    "A stream that began to read the old rows of a table could not go on with the new ones.",
-    "Deploy it when the rebuild has taken over ('penstock status' shows it), or rebuild both in one run.",
-    _HELD,
+TAKEOVER_UNFINISHED = Kind(
+    "PEN-3032",
+    "A takeover has not come to its end",
+    "Some rows of a rebuild, or of streams that are rebuilt together, are in their place, and others could not be put.",
+    "It is tried again until all are; mend what the message says. The tables can be read meanwhile.",
+    ExitCode.FAILED,
 )
 
 # -- 40xx: engine and streams -----------------------------------------------------------------------------------------

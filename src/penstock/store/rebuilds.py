@@ -3,8 +3,10 @@
 Rules
 - A rebuild has a generation and a checkpoint of its own from its beginning. Its new generation runs as a stream of its
   own, with a name that people do not see (`paths.beside`); the deployed generation stays the desired one.
-- A phase is left only by the one who saw it: two who decide at once do not overtake each other.
-- Taking over is one transaction: the new generation becomes the desired one, with its counts and where it began.
+- Rebuilds of streams that read each other's tables are a group (`rebuild_links`): all of it takes over, or none. A
+  reader of a table that is rebuilt may be awaited before its own rebuild has begun.
+- A phase is left only by the one who saw it, and the whole group: two who decide at once do not overtake each other.
+- Taking over is one transaction: the new generations become the desired ones, with their counts and where they began.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
@@ -20,9 +23,10 @@ from sqlalchemy.engine import RowMapping
 from penstock.paths import beside
 from penstock.store import schema
 from penstock.store.database import Database
-from penstock.store.records import Actual, Rebuild, RebuildPhase, StreamState, Wanted
+from penstock.store.records import Actual, LinkKind, Rebuild, RebuildLink, RebuildPhase, StreamState, Wanted
 
-_OPEN = (RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING)
+_REVOCABLE = (RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING, RebuildPhase.STANDING)
+OPEN = (*_REVOCABLE, RebuildPhase.TAKING_OVER)  # the new generation is not the deployed one yet, and may become it
 
 
 class Rebuilds(Database):
@@ -37,12 +41,23 @@ class Rebuilds(Database):
         beside_json: str,
         beside_hash: str,
         verdict: str,
+        inputs: Collection[str] = (),
+        readers: Collection[str] = (),
         now: float | None = None,
-    ) -> Rebuild:
-        """Build generation N+1 beside the deployed one; a rebuild that failed before is forgotten."""
+    ) -> Rebuild | None:
+        """Build generation N+1 beside the deployed one; a rebuild that failed before is forgotten.
+
+        It takes over together with the rebuilds of its `inputs`, whose hidden tables it reads, and with those of its
+        `readers`, which are awaited. None when an input is about to take over, or has: it has to be read anew.
+        """
         now = time.time() if now is None else now
         name = beside(stream)
         with self._write() as tx:
+            if not _catching_up(tx, inputs):
+                return None
+            _unlink(tx, stream)
+            _link(tx, [(stream, reader) for reader in readers], LinkKind.TOGETHER)
+            _link(tx, [(above, stream) for above in inputs], LinkKind.TOGETHER)
             last = tx.execute(
                 select(func.max(schema.generations.c.generation)).where(schema.generations.c.stream == stream)
             ).scalar()
@@ -61,9 +76,19 @@ class Rebuilds(Database):
             # A decision about a stream is written only over a record that says what the decision was based on.
             blank = dataclasses.asdict(Actual(stream=name, updated_at=now)) | {"state": StreamState.PENDING.value}
             tx.execute(insert(schema.actual).values(**blank))
-        found = self.rebuild(stream)
-        assert found is not None
-        return found
+        return self.rebuild(stream)
+
+    def start_after(self, stream: str, inputs: Collection[str]) -> bool:
+        """Let a stream wait for the rebuilds of its inputs; False when one of them is about to take over, or has."""
+        with self._write() as tx:
+            if not _catching_up(tx, inputs):
+                return False
+            _link(tx, [(above, stream) for above in inputs], LinkKind.AFTER)
+        return True
+
+    def rebuild_links(self) -> list[RebuildLink]:
+        with self._read() as tx:
+            return _links(tx)
 
     def rebuild(self, stream: str) -> Rebuild | None:
         """The rebuild of a stream that is under way, or that failed."""
@@ -77,69 +102,64 @@ class Rebuilds(Database):
             rows = tx.execute(select(schema.rebuilds)).mappings().all()
         return {row["stream"]: _rebuild(row) for row in rows}
 
-    def advance_rebuild(
-        self,
-        seen: Rebuild,
-        phase: RebuildPhase,
-        *,
-        error_code: str | None = None,
-        error: str | None = None,
-        now: float | None = None,
+    def advance_rebuilds(
+        self, group: Sequence[Rebuild], moved: Collection[str], phase: RebuildPhase, *, now: float | None = None
     ) -> bool:
-        """Enter a phase, if the rebuild is still in the one that was seen."""
+        """Enter a phase with the `moved` ones of a group, if it is as it was seen."""
         changes: dict[str, Any] = {"phase": phase.value, "updated_at": time.time() if now is None else now}
-        if error is not None:
-            changes |= {"error_code": error_code, "error": error}
         with self._write() as tx:
-            return bool(tx.execute(update(schema.rebuilds).where(*_still(seen)).values(**changes)).rowcount)
+            if not _as_seen(tx, group):
+                return False
+            tx.execute(update(schema.rebuilds).where(schema.rebuilds.c.stream.in_(list(moved))).values(**changes))
+        return True
 
-    def end_rebuild(self, stream: str, *, stop: bool = False, now: float | None = None) -> bool:
-        """Give a rebuild up; False when it is past that: the new generation takes over, and with `stop` does not run.
+    def give_up(self, stream: str, *, code: str, message: str, now: float | None = None) -> bool:
+        """Give the rebuild of a stream up for an error, and with it those that would take over together with it.
 
-        True as well when there is none.
+        False when there is none that is open.
         """
         now = time.time() if now is None else now
         with self._write() as tx:
-            of = schema.rebuilds.c.stream == stream
-            phase = tx.execute(select(schema.rebuilds.c.phase).where(of)).scalar()
-            if phase == RebuildPhase.TAKING_OVER.value:
+            phases = _phases(tx)
+            if phases.get(stream) not in OPEN:
+                return False
+            for member in component(stream, phases, _links(tx)):
+                told = message if member == stream else f"It takes over together with {stream}, which failed: {message}"
+                _change(tx, member, phase=RebuildPhase.ENDING, now=now, error_code=code, error=told)
+        return True
+
+    def end_rebuild(self, stream: str, *, stop: bool = False, alone: bool = False, now: float | None = None) -> bool:
+        """Give a rebuild up, and those that would take over together with it unless it ends `alone`, to begin anew.
+
+        False when it is past that: the new generation takes over, and with `stop` does not run. True as well when
+        there is none.
+        """
+        now = time.time() if now is None else now
+        with self._write() as tx:
+            phases = _phases(tx)
+            phase = phases.get(stream)
+            if phase is RebuildPhase.TAKING_OVER:
                 of_new = schema.desired.c.stream == beside(stream)
                 if stop:
                     tx.execute(update(schema.desired).where(of_new).values(wanted=Wanted.STOPPED.value))
                 return False
-            if phase == RebuildPhase.FAILED.value:
-                tx.execute(delete(schema.rebuilds).where(of))
-            elif phase in [each.value for each in _OPEN]:
-                values = {"phase": RebuildPhase.ENDING.value, "updated_at": now}
-                tx.execute(update(schema.rebuilds).where(of).values(**values))
+            if phase is RebuildPhase.FAILED:
+                tx.execute(delete(schema.rebuilds).where(schema.rebuilds.c.stream == stream))
+            elif phase in _REVOCABLE:
+                for member in component(stream, phases, _links(tx)):
+                    ends = member == stream or not alone
+                    _change(tx, member, phase=RebuildPhase.ENDING if ends else RebuildPhase.CATCHING_UP, now=now)
         return True
 
-    def take_over(self, seen: Rebuild, *, now: float | None = None) -> bool:
-        """Make the new generation the desired one: its rows are in the table."""
+    def take_over(self, group: Sequence[Rebuild], *, now: float | None = None) -> bool:
+        """Make the new generations the desired ones: their rows are in the tables."""
         now = time.time() if now is None else now
-        name = beside(seen.stream)
         with self._write() as tx:
-            changes = {"phase": RebuildPhase.TAKEN_OVER.value, "updated_at": now}
-            if not tx.execute(update(schema.rebuilds).where(*_still(seen)).values(**changes)).rowcount:
+            if not _as_seen(tx, group):
                 return False
-            wanted = tx.execute(select(schema.desired.c.wanted).where(schema.desired.c.stream == name)).scalar()
-            tx.execute(
-                update(schema.desired)
-                .where(schema.desired.c.stream == seen.stream)
-                .values(
-                    generation=seen.generation,
-                    spec_hash=seen.spec_hash,
-                    spec_json=seen.spec_json,
-                    checkpoint_id=seen.checkpoint_id,
-                    wanted=wanted or Wanted.RUNNING.value,
-                    updated_at=now,
-                )
-            )
-            tx.execute(delete(schema.records).where(schema.records.c.stream == seen.stream))
-            for table in (schema.records, schema.beginnings):
-                tx.execute(update(table).where(table.c.stream == name).values(stream=seen.stream))
-            _new_chance(tx, seen.stream, now)
-            _forget(tx, name)
+            for seen in group:
+                _change(tx, seen.stream, phase=RebuildPhase.TAKEN_OVER, now=now)
+                _adopt(tx, seen, now)
         return True
 
     def finish_rebuild(self, seen: Rebuild) -> bool:
@@ -152,7 +172,88 @@ class Rebuilds(Database):
                 done = tx.execute(update(schema.rebuilds).where(*_still(seen)).values(**failed)).rowcount
             if done:
                 _forget(tx, beside(seen.stream))
+                _unlink(tx, seen.stream)
         return bool(done)
+
+
+def component(stream: str, phases: Mapping[str, RebuildPhase], links: Iterable[RebuildLink]) -> list[str]:
+    """The streams whose rebuilds, as far as they have begun, take over together with that of a stream; itself among
+    them."""
+    pairs = [
+        {each.upstream, each.reader}
+        for each in links
+        if each.kind is LinkKind.TOGETHER and phases.get(each.upstream) in OPEN and phases.get(each.reader) in OPEN
+    ]
+    found = {stream}
+    while more := {name for pair in pairs if pair & found for name in pair} - found:
+        found |= more
+    return sorted(found & phases.keys())
+
+
+def _phases(tx: Connection) -> dict[str, RebuildPhase]:
+    rows = tx.execute(select(schema.rebuilds.c.stream, schema.rebuilds.c.phase))
+    return {str(stream): RebuildPhase(phase) for stream, phase in rows}
+
+
+def _links(tx: Connection) -> list[RebuildLink]:
+    rows = tx.execute(select(schema.rebuild_links)).mappings()
+    return [RebuildLink(row["upstream"], row["reader"], LinkKind(row["kind"])) for row in rows]
+
+
+def _link(tx: Connection, pairs: Iterable[tuple[str, str]], kind: LinkKind) -> None:
+    links = schema.rebuild_links
+    for upstream, reader in pairs:
+        tx.execute(delete(links).where(links.c.upstream == upstream, links.c.reader == reader))
+        tx.execute(insert(links).values(upstream=upstream, reader=reader, kind=kind.value))
+
+
+def _unlink(tx: Connection, upstream: str) -> None:
+    """Forget who was linked to a rebuild, but for those that go on: it begins anew, and they with it."""
+    running = [stream for stream, phase in _phases(tx).items() if phase in OPEN]
+    links = schema.rebuild_links
+    tx.execute(delete(links).where(links.c.upstream == upstream, links.c.reader.not_in(running)))
+
+
+def _catching_up(tx: Connection, streams: Collection[str]) -> bool:
+    phases = _phases(tx)
+    return all(phases.get(stream) is RebuildPhase.CATCHING_UP for stream in streams)
+
+
+def _as_seen(tx: Connection, group: Sequence[Rebuild]) -> bool:
+    """Whether the rebuilds are in the phases in which they were seen, and nobody has joined them."""
+    rows = tx.execute(select(schema.rebuilds)).mappings().all()
+    now = {row["stream"]: (row["generation"], row["phase"]) for row in rows}
+    if any(now.get(each.stream) != (each.generation, each.phase.value) for each in group):
+        return False
+    return component(group[0].stream, _phases(tx), _links(tx)) == sorted(each.stream for each in group)
+
+
+def _change(tx: Connection, stream: str, *, phase: RebuildPhase, now: float, **more: Any) -> None:
+    values = {"phase": phase.value, "updated_at": now, **more}
+    tx.execute(update(schema.rebuilds).where(schema.rebuilds.c.stream == stream).values(**values))
+
+
+def _adopt(tx: Connection, seen: Rebuild, now: float) -> None:
+    """Make a new generation the desired one."""
+    name = beside(seen.stream)
+    wanted = tx.execute(select(schema.desired.c.wanted).where(schema.desired.c.stream == name)).scalar()
+    tx.execute(
+        update(schema.desired)
+        .where(schema.desired.c.stream == seen.stream)
+        .values(
+            generation=seen.generation,
+            spec_hash=seen.spec_hash,
+            spec_json=seen.spec_json,
+            checkpoint_id=seen.checkpoint_id,
+            wanted=wanted or Wanted.RUNNING.value,
+            updated_at=now,
+        )
+    )
+    tx.execute(delete(schema.records).where(schema.records.c.stream == seen.stream))
+    for table in (schema.records, schema.beginnings):
+        tx.execute(update(table).where(table.c.stream == name).values(stream=seen.stream))
+    _new_chance(tx, seen.stream, now)
+    _forget(tx, name)
 
 
 def _still(seen: Rebuild) -> tuple[Any, ...]:

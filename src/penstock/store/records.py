@@ -44,6 +44,7 @@ class RebuildPhase(str, Enum):
 
     CATCHING_UP = "catching up"  # both generations run
     SETTLING = "settling"  # the old one stands still, the new one reads what the old one has read
+    STANDING = "standing"  # both stand still; others that take over together with it may not do so yet
     TAKING_OVER = "taking over"  # both stand still; the new rows replace the old ones
     TAKEN_OVER = "taken over"  # the new generation is the deployed one; its hidden table is left to clear away
     ENDING = "ending"  # given up; the hidden table and the checkpoint are left to clear away
@@ -64,6 +65,22 @@ class Rebuild:
     error: str | None
     started_at: float
     updated_at: float  # of the phase
+
+
+class LinkKind(str, Enum):
+    """What a rebuild means for a stream that reads its table."""
+
+    TOGETHER = "together"  # it is rebuilt, too: both take over, or neither
+    AFTER = "after"  # it starts when the rebuild is over
+
+
+@dataclass(frozen=True)
+class RebuildLink:
+    """A stream that a rebuild is not alone with."""
+
+    upstream: str  # the stream that is rebuilt
+    reader: str
+    kind: LinkKind
 
 
 @dataclass(frozen=True)

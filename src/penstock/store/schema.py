@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = 7  # 2: parts; 3: records; 4: sources; 5: beginnings; 6: rebuilds; 7: violations
+SCHEMA_VERSION = 8  # 2: parts; 3: records; 4: sources; 5: beginnings; 6: rebuilds; 7: violations; 8: rebuild_links
 
 # SQLite only counts up a plain INTEGER primary key; PostgreSQL wants the wide one.
 _ID = BigInteger().with_variant(Integer, "sqlite")
@@ -123,6 +123,14 @@ rebuilds = Table(
     Column("error", Text),
     Column("started_at", Float, nullable=False),
     Column("updated_at", Float, nullable=False),
+)  # fmt: skip
+
+# Streams that a rebuild is not alone with: `together` with it another one takes over, `after` it another one starts.
+rebuild_links = Table(
+    "rebuild_links", metadata,
+    Column("upstream", String(255), primary_key=True),  # the stream that is rebuilt
+    Column("reader", String(255), primary_key=True),
+    Column("kind", String(16), nullable=False),
 )  # fmt: skip
 
 leases = Table(

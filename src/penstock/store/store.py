@@ -152,6 +152,8 @@ class Store(Leases, Commands, Sources, Rebuilds):
             tx.execute(delete(schema.progress).where(schema.progress.c.stream == stream))
             tx.execute(delete(schema.records).where(schema.records.c.stream == stream))
             tx.execute(delete(schema.violations).where(schema.violations.c.stream == stream))
+            links = schema.rebuild_links.c
+            tx.execute(delete(schema.rebuild_links).where((links.upstream == stream) | (links.reader == stream)))
 
     def record_beginning(self, stream: str, generation: int, offsets: Mapping[str, Any]) -> None:
         """Where a generation began to read, by input; later starts of the same generation change nothing."""

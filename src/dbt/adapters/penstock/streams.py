@@ -75,16 +75,6 @@ class Request:
         }
 
 
-def read_in_run(request: Request) -> bool:
-    """Whether the run also deploys a dynamic table that reads this one."""
-    from penstock.project.model import is_dynamic_table
-
-    nodes = [(request.graph.get("nodes") or {}).get(unique_id) for unique_id in request.selected]
-    this = request.model["unique_id"]
-    above = [(node.get("depends_on") or {}).get("nodes") or () for node in nodes if node and is_dynamic_table(node)]
-    return any(this in each for each in above)
-
-
 def read_sources(request: Request) -> list[Mapping[str, Any]]:
     """The sources that the model reads."""
     from penstock.compiler import sources_of
@@ -130,7 +120,6 @@ def deployed(
         full_refresh=request.full_refresh,
         on_change=request.on_change,
         together=request.together(),
-        read_in_run=read_in_run(request),
         progress=tell,
     )
     why = f": {'; '.join(made.reasons)}" if made.verdict == "REFUSED" else ""

@@ -1,0 +1,224 @@
+"""Rebuilds of streams that read each other, and of streams that are published: old rows until all take over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from model_files import Project
+from published_messages import latest, read_topic
+
+from penstock.compiler.spec import StreamSpec
+from penstock.control.lag import table_path
+from penstock.paths import beside
+from penstock.store import RebuildPhase, StreamState, Wanted
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTopic, Platform, Produce
+else:
+    MakeTopic = Platform = Produce = Any
+
+pytestmark = pytest.mark.timeout(600)
+
+Rows = list[tuple[Any, ...]]
+
+
+class World:
+    """A project on a running platform, and what was sent to its topic."""
+
+    def __init__(self, platform: Platform, produce: Produce, project: Project, topic: str) -> None:
+        self.platform = platform
+        self.project = project
+        self.sent: list[tuple[str, int]] = []
+        self._produce = produce
+        self._topic = topic
+
+    def send(self, *rows: tuple[str, int]) -> None:
+        self._produce(self._topic, [(k, {"k": k, "v": v}) for k, v in rows])
+        self.sent += rows
+
+    def rows(self, name: str) -> Rows:
+        return sorted(self.platform.sql(f"select * from {self.project.schema}.{name}"))
+
+    def become(self, **want: Rows) -> None:
+        for name, rows in want.items():
+            told = lambda name=name: (self.rows(name), self.seen())  # noqa: E731
+            self.platform.until(lambda name=name, rows=rows: self.rows(name) == rows, f"{name} to be {rows}", 120, told)
+
+    def rebuild(self, *specs: StreamSpec) -> list[str]:
+        """As one run with --full-refresh does it; the verdicts."""
+        together = {spec.name for spec in specs}
+        return [self.platform.deploy(spec, full_refresh=True, together=together).verdict for spec in specs]
+
+    def taken_over(self, *specs: StreamSpec) -> None:
+        store = self.platform.store
+        self.platform.until(lambda: not store.rebuilds(), "the takeover", 240, self.seen)
+        for spec in specs:
+            assert store.desired(spec.name).generation == 2
+            self.platform.state(spec.name, StreamState.RUNNING)
+
+    def seen(self) -> Any:
+        store = self.platform.store
+        return store.rebuilds(), store.rebuild_links(), store.all_actual(hidden=True)
+
+
+@pytest.fixture
+def world(platform: Platform, schema: str, topic: MakeTopic, produce: Produce) -> World:
+    project, events = Project(schema), topic(2, name="together")
+    project.source("events", events, {"k": "string", "v": "bigint"})
+    return World(platform, produce, project, events)
+
+
+def test_a_chain_is_built_beside_and_takes_over_together(world: World) -> None:
+    # Given: rows, a count of them, what changes of the count, and the largest count, which is computed anew each time.
+    platform, project = world.platform, world.project
+    world.send(*((f"k{n % 3}", n) for n in range(30)))
+    project.model("kept", "select k, v from {events} where v % 2 = 0")
+    project.model("counts", "select k, count(*) as n from {kept} group by k")
+    project.model("often", "select k, n from {counts} where n > 4")
+    project.model("top", "select k from {counts} order by n desc, k limit 1")
+    old = project.specs()
+    for spec in old.values():
+        platform.deploy(spec)
+
+    def before() -> dict[str, Rows]:
+        n = Counter(k for k, v in world.sent if v % 2 == 0)
+        return {
+            "kept": sorted((k, v) for k, v in world.sent if v % 2 == 0),
+            "counts": sorted(n.items()),
+            "often": sorted((k, count) for k, count in n.items() if count > 4),
+            "top": [(min(n, key=lambda k: (-n[k], k)),)],
+        }
+
+    world.become(**before())
+    runs = {name: platform.store.actual(spec.name).run_id for name, spec in old.items()}
+
+    # When: all are changed, each needs columns that those above it do not have yet, and there is a new reader.
+    project.model("kept", "select k, v, 1 as one from {events}")
+    project.model("counts", "select k, sum(one) as n, max(v) as most from {kept} group by k")
+    project.model("often", "select k, n, most from {counts} where n > 4")
+    project.model("top", "select k, most from {counts} order by most desc limit 1")
+    project.model("fresh", "select k, one + v as w from {kept}")
+    new = project.specs()
+    platform.deploy(new["kept"], full_refresh=True, together={spec.name for spec in new.values()})
+    platform.store.set_wanted(beside(new["kept"].name), Wanted.STOPPED)  # it is held back for a while
+    assert world.rebuild(*(new[name] for name in ("counts", "often", "top", "fresh"))) == [*["REBUILD"] * 3, "NEW"]
+
+    # Then: the old ones go on, all of them, not even restarted; the new reader waits.
+    world.send(("k0", 100), ("k7", 101))
+    world.become(**before())
+    for name, spec in old.items():
+        actual, rebuild = platform.store.actual(spec.name), platform.store.rebuild(spec.name)
+        assert (actual.state, actual.generation, actual.run_id) == (StreamState.RUNNING, 1, runs[name])
+        assert rebuild is not None
+        assert rebuild.phase is RebuildPhase.CATCHING_UP
+    assert platform.store.actual(new["fresh"].name).state in (StreamState.PENDING, StreamState.STOPPED)
+    assert world.rows("fresh") == []
+
+    # And: with the new rows all have what the new definitions make of the topic, and go on with what comes.
+    platform.store.set_wanted(beside(new["kept"].name), Wanted.RUNNING)
+    world.taken_over(*(new[name] for name in old))
+
+    def after() -> dict[str, Rows]:
+        n, most = Counter(k for k, _ in world.sent), dict(sorted(world.sent, key=lambda each: each[1]))
+        return {
+            "kept": sorted((k, v, 1) for k, v in world.sent),
+            "counts": sorted((k, n[k], most[k]) for k in n),
+            "often": sorted((k, n[k], most[k]) for k in n if n[k] > 4),
+            "top": [max(most.items(), key=lambda each: each[1])],
+            "fresh": sorted((k, v + 1) for k, v in world.sent),
+        }
+
+    world.become(**after())
+    for batch in ([("k0", 200)], [("k8", n) for n in range(300, 306)]):
+        world.send(*batch)
+        world.become(**after())
+    found = {name: platform.store.desired(spec.name) for name, spec in new.items()}
+    assert {name: each.generation for name, each in found.items()} == dict.fromkeys(old, 2) | {"fresh": 1}
+    assert not any(table_path(platform.paths, beside(spec.name)).exists() for spec in new.values())
+    assert [platform.deploy(spec).verdict for spec in new.values()] == ["NO-OP"] * 5
+
+
+def test_a_new_generation_that_fails_ends_the_rebuild_of_the_whole_chain(world: World) -> None:
+    platform, project = world.platform, world.project
+    world.send(*((f"k{n % 3}", n) for n in range(9)))
+    project.model("kept", "select k, v from {events}")
+    project.model("copied", "select k, v from {kept}")
+    old = project.specs()
+    for spec in old.values():
+        platform.deploy(spec)
+    world.become(kept=sorted(world.sent), copied=sorted(world.sent))
+    runs = {name: platform.store.actual(spec.name).run_id for name, spec in old.items()}
+
+    # A row breaks what the reader promises: neither of the two is replaced.
+    project.model("kept", "select k, -v as v from {events}")
+    new = project.specs()
+    output = new["copied"].output.model_copy(update={"checks": (("small", "v > -8"),)})
+    world.rebuild(new["kept"], new["copied"].model_copy(update={"output": output}))
+
+    def failed() -> bool:
+        return {each.phase for each in platform.store.rebuilds().values()} == {RebuildPhase.FAILED}
+
+    platform.until(failed, "the rebuilds to fail", 120, world.seen)
+    told = {name.rpartition(".")[2]: each for name, each in platform.store.rebuilds().items()}
+    assert {each.error_code for each in told.values()} == {"PEN-1321"}
+    above = told["kept"].error or ""
+    assert above.startswith(f"It takes over together with {old['copied'].name}, which failed: ")
+    world.send(("later", 1))
+    world.become(kept=sorted(world.sent), copied=sorted(world.sent))
+    for name, spec in old.items():
+        actual = platform.store.actual(spec.name)
+        assert (actual.generation, actual.state, actual.run_id) == (1, StreamState.RUNNING, runs[name])
+        assert not table_path(platform.paths, beside(spec.name)).exists()
+
+
+def test_a_published_table_tells_its_topic_what_the_new_rows_change(world: World) -> None:
+    # Given: counts by key that are published, and rows that are published and kept nowhere else.
+    platform, project, schema = world.platform, world.project, world.project.schema
+    world.send(*((f"k{n % 4}", n) for n in range(12)))
+    to = {name: f"{schema}-{name}" for name in ("counts", "lines", "kept")}
+    counts, lines = "select k, count(*) as n from {events} group by k", "select k, v from {events}"
+    project.model("counts", counts, publish={"topic": to["counts"]})
+    project.model("lines", lines, publish={"topic": to["lines"], "table": False})
+    project.model("kept", lines, publish={"topic": to["kept"]})
+    for spec in project.specs().values():
+        platform.deploy(spec)
+
+    def read(name: str) -> list[Any]:
+        return read_topic(
+            platform.bootstrap, to[name], lambda raw: raw and raw.decode(), lambda raw: raw and json.loads(raw)
+        )
+
+    def until(name: str, want: Any, look: Any) -> None:
+        platform.until(lambda: look() == want, f"the messages of {name}", 120, lambda: (look(), want, world.seen()))
+
+    numbers = lambda name: sorted(each.value["v"] for each in read(name))  # noqa: E731
+    until("counts", {f"k{n}": {"k": f"k{n}", "n": 3} for n in range(4)}, lambda: latest(read("counts")))
+    for name in ("lines", "kept"):
+        until(name, list(range(12)), lambda name=name: numbers(name))
+    many = len(read("counts"))
+
+    # When: k1 has fewer rows, k3 has none, and rows are left out. Then: just that is told, at the takeover.
+    project.model(
+        "counts", f"{counts.replace('group', 'where v <> 5 and v % 4 <> 3 group')}", publish={"topic": to["counts"]}
+    )
+    project.model("lines", f"{lines} where v >= 10", publish={"topic": to["lines"], "table": False})
+    project.model("kept", "select k, if(v = 3, 33, v) as v from {events}", publish={"topic": to["kept"]})
+    new = project.specs()
+    assert world.rebuild(*new.values()) == ["REBUILD"] * 3
+    world.taken_over(*new.values())
+    told = [(each.key, each.value) for each in read("counts")][many:] if many == 4 else None
+    assert told is None or sorted(told) == [("k1", {"k": "k1", "n": 2}), ("k3", None)]
+    assert latest(read("counts")) == {f"k{n}": {"k": f"k{n}", "n": 2 if n == 1 else 3} for n in range(3)}
+    assert numbers("lines") == sorted([*range(12), 10, 11]), (
+        "all of the new generation: there is nothing to compare with"
+    )
+    assert numbers("kept") == sorted([*range(12), 33]), "what was published before is not published again"
+
+    # And: all go on, once.
+    world.send(("k1", 50))
+    until("counts", {"k": "k1", "n": 3}, lambda: latest(read("counts"))["k1"])
+    until("lines", sorted([*range(12), 10, 11, 50]), lambda: numbers("lines"))
+    until("kept", sorted([*range(12), 33, 50]), lambda: numbers("kept"))
