@@ -43,6 +43,9 @@ NOTHING_TO_DO = {
     "the engine died under a supervisor": replace(HEALTHY, engine=LOST),
     "a failure waits for its time": with_actual(HEALTHY, state=StreamState.FAILED, retry_at=NOW + 30, failures=1),
     "a step was only just due": with_actual(HEALTHY, state=StreamState.PENDING),
+    "it waits for a rebuild": replace(
+        with_actual(HEALTHY, state=StreamState.STOPPED, updated_at=NOW - 9000), waiting={STREAM: ["shop.up"]}
+    ),
     "a stuck stream was stopped on purpose": with_wanted(STUCK, wanted=Wanted.STOPPED),
 }
 

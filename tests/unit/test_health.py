@@ -50,6 +50,9 @@ STREAMS = {
         with_actual(HEALTHY, state=StreamState.QUARANTINED, failures=5, error_code="PEN-4003", error="boom"),
         State.QUARANTINED, ERROR, "after 5 failures in a row: PEN-4003 boom"),
     "is stopped on purpose": (with_actual(STOPPED, state=StreamState.STOPPED), State.STOPPED, OK, "on purpose"),
+    "waits for a rebuild": (
+        replace(with_actual(HEALTHY, state=StreamState.STOPPED, updated_at=NOW - 900), waiting={STREAM: ["shop.up"]}),
+        State.STOPPED, OK, "starts when the rebuild of shop.up is over"),
     "is stopped on purpose and all else is dead": (
         replace(STOPPED, engine=LOST, supervisor=LOST), State.STOPPED, OK, "on purpose"),
     "starts": (

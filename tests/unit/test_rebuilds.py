@@ -577,6 +577,21 @@ def test_a_rebuild_that_is_quarantined_is_given_up_and_told(store: Store, projec
     assert said == ["shop.a: the rebuild is given up, the old generation goes on: shop.a: a row breaks 'positive'."]
 
 
+def test_status_says_who_waits_for_a_rebuild(store: Store, project_paths: ProjectPaths) -> None:
+    for stream in (READER, "shop.new"):
+        store.deploy(stream, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    begun(store, readers=[READER])
+    assert store.start_after("shop.new", [STREAM])
+    store.report("shop.new", state=S.STOPPED)
+    (project_paths.project / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+    arguments = ["status", "--project-dir", str(project_paths.project), "--output", "json"]
+    found = json.loads(CliRunner().invoke(app, arguments).stdout)["streams"]
+    waits = {each["name"]: each["waits_for"] for each in found}
+    assert waits == {STREAM: [READER], READER: [], "shop.new": [STREAM]}
+    shown = CliRunner().invoke(app, arguments[:-2], env={"COLUMNS": "250"}).stdout
+    assert "stopped (waits for the rebuild of shop.a)" in shown
+
+
 def test_status_says_how_far_a_rebuild_is(store: Store, project_paths: ProjectPaths) -> None:
     begun(store)
     store.report(HIDDEN, state=S.RUNNING, total_rows_in=40)

@@ -81,10 +81,11 @@ class StreamView:
     expectations: tuple[ExpectationView, ...] = ()
     rebuild: dict[str, Any] | None = None  # a new generation beside this one: how far it is, or what it failed of
     state_bytes: int | None = None  # of the newest batch; None for a stream that has none
+    waits_for: tuple[str, ...] = ()  # rebuilds after which it starts, or together with which it takes over
 
     @property
     def healthy(self) -> bool:
-        return self.wanted != "running" or self.state == "running"
+        return self.wanted != "running" or self.state == "running" or (bool(self.waits_for) and self.rebuild is None)
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ def stream_view(
     counts: Mapping[str, RecordCounts] | None = None,
     rebuild: dict[str, Any] | None = None,
     violations: Mapping[str, tuple[int, float | None]] | None = None,
+    waits_for: Sequence[str] = (),
 ) -> StreamView:
     rows_in, rows_out = rates(batches, now, actual.started_at)
     known = actual.lag_at is not None and now - actual.lag_at < LAG_IS_OLD
@@ -176,6 +178,7 @@ def stream_view(
         expectations=_expectations(desired, violations or {}),
         rebuild=rebuild,
         state_bytes=next((batch.state_bytes for batch in batches), 0) or None,
+        waits_for=tuple(waits_for),
     )
 
 
@@ -202,15 +205,27 @@ def take(session: Session, store: Store | None = None) -> Snapshot:
 
 def _streams(store: Store, now: float) -> tuple[StreamView, ...]:
     actual, counts, rebuilds = store.all_actual(hidden=True), store.record_counts(), store.rebuilds()
-    violations = store.violations()
+    violations, waits = store.violations(), _waits(store)
     found = []
     for desired in store.all_desired():
         known = actual.get(desired.stream) or store.actual(desired.stream)
         batches, read = store.progress(desired.stream, _BATCHES), counts.get(desired.stream)
         rebuild = rebuilds.get(desired.stream)
         told = rebuild_view(rebuild, actual.get(beside(desired.stream))) if rebuild else None
-        found.append(stream_view(desired, known, batches, now, read, told, violations.get(desired.stream)))
+        broken, waits_for = violations.get(desired.stream), waits.get(desired.stream, ())
+        found.append(stream_view(desired, known, batches, now, read, told, broken, waits_for))
     return tuple(found)
+
+
+def _waits(store: Store) -> dict[str, list[str]]:
+    """Streams that start when rebuilds are over, and rebuilds of which those of readers have not begun."""
+    from penstock.control.deployed import waiting_streams
+    from penstock.control.rebuilds import groups
+
+    found = waiting_streams(store)
+    for members, awaited in groups(store.rebuilds(), store.rebuild_links()):
+        found |= {member: sorted(awaited) for member in members if awaited}
+    return found
 
 
 def rebuild_view(rebuild: Rebuild, new: Actual | None) -> dict[str, Any] | None:

@@ -46,6 +46,8 @@ def streams_table(found: Snapshot) -> Table:
             state.append(f" (wanted {stream.wanted})", style="yellow")
         if stream.rebuild is not None:
             state.append(f" ({rebuild_words(stream.rebuild)})", style="red" if _failed(stream.rebuild) else "yellow")
+        if stream.waits_for:
+            state.append(f" (waits for the rebuild of {', '.join(stream.waits_for)})", style="yellow")
         problem = output.coded(stream.error_code, stream.error)
         if not problem and stream.rebuild is not None:
             problem = output.coded(stream.rebuild["error_code"], stream.rebuild["error"])

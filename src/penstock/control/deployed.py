@@ -18,7 +18,7 @@ def deployed_streams(store: Store) -> dict[str, Deployed]:
     wants = {want.stream: want for want in store.all_desired()}
     made = {stream: checkpoint_made_at(store, want) for stream, want in wants.items()}
     rebuilds = store.rebuilds()
-    later = waiting(rebuilds, store.rebuild_links())
+    later = waiting_streams(store)
     found = {}
     for stream, want in wants.items():
         spec = spec_of(want)
@@ -30,6 +30,11 @@ def deployed_streams(store: Store) -> dict[str, Deployed]:
         built = Built(rebuild.generation, rebuild.spec_hash, known) if rebuild is not None and known else None
         found[stream] = Deployed(stream, want.generation, spec, stale, built)
     return found
+
+
+def waiting_streams(store: Store) -> dict[str, list[str]]:
+    """The streams that start only when rebuilds are over, and which these are."""
+    return waiting(store.rebuilds(), store.rebuild_links())
 
 
 def is_rebuilt(rebuild: Rebuild | None) -> bool:

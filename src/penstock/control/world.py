@@ -8,10 +8,11 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from penstock.control.deployed import waiting_streams
 from penstock.control.engine_watch import ENGINE_LEASE
 from penstock.control.supervisor import LEASE as SUPERVISOR_LEASE
 from penstock.store import Actual, Desired, Lease, Part, Progress, Store, holder_is_dead
@@ -41,6 +42,7 @@ class World:
     parts: tuple[Part, ...] = ()  # brokers and registries, as the supervisor saw them
     violations: Mapping[str, Mapping[str, tuple[int, float | None]]] = field(default_factory=dict)  # by stream
     asked: Mapping[str, float] = field(default_factory=dict)  # stream -> when its open start or stop was asked
+    waiting: Mapping[str, Sequence[str]] = field(default_factory=dict)  # stream -> the rebuilds after which it starts
 
     def of(self, stream: str) -> Actual:
         """What is known of a stream; an empty record when nothing was reported."""
@@ -64,6 +66,7 @@ def read_world(store: Store, *, now: float | None = None) -> World:
         batches=store.newest_progress(),
         parts=tuple(store.parts()),
         asked={each.stream: each.created_at for each in store.open_commands() if each.kind in ("start", "stop")},
+        waiting=waiting_streams(store),
     )
 
 

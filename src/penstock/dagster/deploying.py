@@ -31,6 +31,7 @@ from dagster import (
 )
 from dagster_dbt import DbtCliInvocation, DbtCliResource
 
+from penstock.control.deployed import waiting_streams
 from penstock.control.lag import table_path
 from penstock.control.table_facts import table_facts
 from penstock.control.waiting import wait_for
@@ -130,7 +131,8 @@ class Deployment:
         if store is None or want is None:
             return {"verdict": verdict}
         rebuild = store.rebuild(stream)
-        first = want.wanted is Wanted.RUNNING and rebuild is None  # beside a rebuild there is one that has batches
+        # Beside a rebuild there is one that has batches, and one that waits for a rebuild has none for a while.
+        first = want.wanted is Wanted.RUNNING and rebuild is None and stream not in waiting_streams(store)
         found = self._await_batch(store, stream, want.generation) if first else None
         found = found or store.actual(stream)
         endpoint = read_endpoint(self._project.paths)

@@ -15,6 +15,7 @@ from dagster import Config, JobDefinition, OpExecutionContext, in_process_execut
 from dagster_dbt import DbtCliResource
 from pydantic import Field
 
+from penstock.control.deployed import waiting_streams
 from penstock.control.source_tables import stoppable
 from penstock.control.streams import fail_stream, restart_stream, start_stream, stop_stream
 from penstock.control.up import ensure_up
@@ -152,8 +153,8 @@ def recover(project: Project, config: Recover, tell: Callable[[str], None]) -> l
 
 def _shall_run(store: Store, stream: str) -> bool:
     want = store.find_desired(stream)
-    quarantined = store.actual(stream).state is StreamState.QUARANTINED
-    return want is not None and want.wanted is Wanted.RUNNING and not quarantined
+    held = store.actual(stream).state is StreamState.QUARANTINED or stream in waiting_streams(store)
+    return want is not None and want.wanted is Wanted.RUNNING and not held
 
 
 def _is_here(project: Project, store: Store, stream: str) -> bool:

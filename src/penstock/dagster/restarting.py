@@ -94,7 +94,8 @@ def restarts(world: World, memory: Mapping[str, Attempt], limits: LimitsOf, poli
 
 
 def _shall_run(want: Desired, world: World) -> bool:
-    return want.wanted is Wanted.RUNNING and world.of(want.stream).state is not StreamState.QUARANTINED
+    held = world.of(want.stream).state is StreamState.QUARANTINED or want.stream in world.waiting
+    return want.wanted is Wanted.RUNNING and not held
 
 
 def _due(world: World) -> dict[str, str]:
