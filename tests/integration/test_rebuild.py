@@ -13,6 +13,7 @@ from penstock.compiler.spec import Output, OutputMode, StreamSpec, Trigger
 from penstock.control.lag import table_path
 from penstock.control.requests import run_command
 from penstock.control.streams import start_stream, stop_stream
+from penstock.errors import PenstockError
 from penstock.paths import beside
 from penstock.store import RebuildPhase, StreamState, Wanted
 
@@ -176,6 +177,14 @@ def test_readers_see_the_old_rows_until_the_new_generation_takes_over(
         if each["version"] > version
     )
     assert len(platform.sql(tables[rows.name])) == len(flow.sent)
+
+    # And: rows that are in are not taken back when others cannot be put; it is told that there is something left to do.
+    gone = {"stream": counts.name, "spec": wider.to_json(), "checkpoint": "g9-of-nobody"}
+    with pytest.raises(PenstockError, match=r"PEN-3032 .*the table of the rebuild is gone"):
+        run_command(platform.store, "takeover", rows.name, {"members": [*payload["members"], gone]})
+    with pytest.raises(PenstockError, match=r"PEN-3030 .*the table of the rebuild is gone"):
+        run_command(platform.store, "takeover", counts.name, {"members": [gone]})
+    assert sorted(platform.sql(tables[counts.name])) == want
 
 
 def test_a_rebuild_that_fails_or_is_stopped_leaves_the_old_generation(

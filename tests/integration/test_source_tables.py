@@ -102,7 +102,7 @@ def test_a_source_table_is_the_latest_row_of_each_key_with_either_writer(
     assert look() == wanted[1:]
 
 
-def test_a_stream_joins_a_source_table_as_it_stands_and_starts_again_when_it_is_made_anew(
+def test_a_stream_joins_a_source_table_as_it_stands_and_starts_again_when_it_is_rebuilt(
     platform: Platform, schema: str, topic: MakeTopic, produce: Produce, make_spec: MakeSpec, tmp_path: Path
 ) -> None:
     name, clicks, users = topic(name="users"), topic(name="clicks"), f"{schema}.users"
@@ -130,7 +130,7 @@ def test_a_stream_joins_a_source_table_as_it_stands_and_starts_again_when_it_is_
     before = platform.store.actual(joined.name).run_id
     produce(name, [("1", {"name": "Ada", "age": 36})])
     done = deploy_source_table(platform.store, platform.paths, wider, full_refresh=True)
-    assert (done.made.verdict, done.restarted) == ("REBUILD", (joined.name,))
+    assert (done.made.verdict, done.made.beside, done.restarted) == ("REBUILD", True, (joined.name,))
     assert platform.sql(f"select id, name, age from {users}") == [(1, "Ada", 36)]
     platform.until(
         lambda: platform.store.actual(joined.name).run_id not in (None, before), f"{joined.name} to be started again"
