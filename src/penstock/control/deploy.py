@@ -18,12 +18,13 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.compiler.plan import Verdict, told_anew
 from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
+from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams, looking_up, spec_of
 from penstock.control.inputs import check_inputs
 from penstock.control.planning import FAIL, Model, Planned, plan_model, readers
@@ -104,21 +105,15 @@ class _TakenOverError(Exception):
     """A rebuild took over while the deployment was planned."""
 
 
-class NotIncrementalError(Exception):
-    """Spark cannot keep the query as a stream, and the model leaves it open how its table is refreshed."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 def make_table(store: Store, spec: StreamSpec) -> tuple[str, ...]:
     """Make the table of a spec and nothing else; how its columns differ from those of a table that is there."""
     spec = settled(store, spec)
+    # The rows of a stream that runs are not touched without deploying it.
+    dry = spec.output.on_schema_change == "sync_all_columns" and store.find_desired(spec.name) is not None
     try:
-        return _prepare(store, spec, full_refresh=False)
+        return ask_columns(store, spec, dry=dry).changes
     except NotIncrementalError as problem:
-        return _prepare(store, spec.as_full(problem.reason), full_refresh=False)
+        return ask_columns(store, spec.as_full(problem.reason), dry=dry).changes
 
 
 def settled(store: Store, spec: StreamSpec) -> StreamSpec:
@@ -176,15 +171,20 @@ class _Deploy:
             return self._done(planned, self._amended(old))
         if planned.verdict is Verdict.RESTART:
             check_inputs(spec, self.paths)
-            changes = _prepare(self.store, spec, full_refresh=False)
-            if not changes:
+            becomes = ask_columns(self.store, spec, dry=False)
+            planned = self._planned(becomes)
+            if planned.verdict is Verdict.RESTART:
                 self._end_rebuild()
-                return self._done(planned, self._recorded(planned, new_checkpoint=False))
-            planned = self._planned(changes)
+                made = self._recorded(planned, new_checkpoint=False)
+                if becomes.replaced:
+                    restart_runs(self.store, looking_up(self.store, old.stream))  # each holds the old columns in hand
+                return self._done(planned, made)
         return self._rebuilt(planned, old)
 
-    def _planned(self, columns: tuple[str, ...] = ()) -> Planned:
-        model = Model(self.spec, self.on_change, columns)
+    def _planned(self, columns: Columns | None = None) -> Planned:
+        model = Model(self.spec, self.on_change)
+        if columns is not None:
+            model = replace(model, columns=columns.changes, followed=columns.followed)
         deployed = deployed_streams(self.store)
         return plan_model(model, deployed.get(self.spec.name), full_refresh=self.full_refresh)
 
@@ -336,12 +336,9 @@ def _listed(names: Collection[str]) -> str:
     return " and ".join(f"'{name}'" for name in sorted(names))
 
 
-def _prepare(store: Store, spec: StreamSpec, *, full_refresh: bool, dry: bool = False) -> tuple[str, ...]:
-    """Have the engine read the model and make its table; how its columns differ from those of a table that is there."""
-    found = run_command(store, "prepare", spec.name, {"spec": spec.to_json(), "full_refresh": full_refresh, "dry": dry})
-    if found.get("full"):
-        raise NotIncrementalError(str(found["full"]))
-    return tuple(found.get("changes") or ())
+def _prepare(store: Store, spec: StreamSpec, *, full_refresh: bool, dry: bool = False) -> None:
+    """Have the engine read the model and make its table."""
+    ask_columns(store, spec, full_refresh=full_refresh, dry=dry)
 
 
 def _left_alone(store: Store, old: Desired) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ class Model:
 
     spec: StreamSpec
     on_change: str = FAIL  # on_configuration_change
-    columns: tuple[str, ...] = ()  # how the query's columns differ from the table's
+    columns: tuple[str, ...] = ()  # how the query's columns differ from the table's, where that takes a rebuild
+    followed: tuple[str, ...] = ()  # what becomes of those that differ without one
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def plan_model(
         more = [f"its input {name} is rebuilt" for name in of_inputs if name in rebuilt]
         more += [f"its input {name} was rebuilt" for name in old.stale if name in of_inputs and name not in rebuilt]
         more += [*model.columns] if verdict is Verdict.RESTART else []
+        reasons = (*reasons, *model.followed) if verdict is Verdict.RESTART else reasons
         if more:
             reasons = (*(reasons if verdict is Verdict.REBUILD else ()), *more)
             verdict = Verdict.REBUILD
@@ -168,13 +170,7 @@ def judged(planned: Planned, cost: RebuildCost) -> Planned:
 
 def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
     """The deployed streams that read a table as a stream."""
-    return {
-        each.stream
-        for each in deployed.values()
-        if each.spec
-        and not each.spec.is_full
-        and any(isinstance(i, TableStreamInput) and i.relation == relation for i in each.spec.inputs)
-    }
+    return {each.stream for each in deployed.values() if each.spec and each.spec.streams_from(relation)}
 
 
 def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
