@@ -53,6 +53,7 @@ class Project:
             "unique_id": unique_id, "resource_type": "model", "language": "sql", "name": name, "alias": name,
             "schema": self.schema, "original_file_path": f"models/{name}.sql", "raw_code": compiled,
             "compiled_code": compiled, "config": {"materialized": "dynamic_table", **config},
+            "unrendered_config": config,
             "depends_on": {"nodes": [self._relations[each][0] for each in names]},
         }  # fmt: skip
         self._relations[name] = (unique_id, relation)

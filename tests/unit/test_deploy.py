@@ -25,7 +25,7 @@ from penstock.compiler.spec import (
     Trigger,
 )
 from penstock.control import inputs, requests
-from penstock.control.deploy import check_inputs, deploy, run_command
+from penstock.control.deploy import check_inputs, deploy, make_table, run_command
 from penstock.control.waiting import wait_for
 from penstock.engine.failures import of_stream
 from penstock.errors import Location, PenstockError
@@ -61,6 +61,7 @@ class Engine:
         self.refuses: set[tuple[str, bool]] = set()  # (kind, dry)
         self.refuses_reading: str | None = None  # SQL that has this in it
         self.changes: list[str] = []  # of columns, that it finds when it prepares
+        self.more: dict[str, Any] = {}  # that it answers then
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._lease = store.acquire("engine", holder_id(), 600)
@@ -72,7 +73,7 @@ class Engine:
                 refused = (command.kind, bool(command.payload.get("dry"))) in self.refuses
                 if self.refuses_reading is not None and command.kind == "prepare":
                     refused |= self.refuses_reading in StreamSpec.from_json(command.payload["spec"]).sql
-                answer = {"changes": [] if command.payload.get("full_refresh") else self.changes}
+                answer = {"changes": [] if command.payload.get("full_refresh") else self.changes, **self.more}
                 self.store.finish(command.id, ok=not refused, result=dict(REFUSED.as_dict()) if refused else answer)
             found = self.store.find_desired("shop.a")
             if found and found.wanted is Wanted.STOPPED and self.store.actual("shop.a").state is StreamState.RUNNING:
@@ -229,6 +230,31 @@ def test_columns_that_the_engine_finds_changed_are_a_rebuild(store: Store, paths
         deploy(store, paths, wider)
     assert store.desired("shop.a").generation == 1
     assert deploy(store, paths, wider, on_change="apply").verdict == "REBUILD"
+
+
+def test_who_looks_up_a_table_whose_columns_were_replaced_starts_again(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec())
+    deploy(store, paths, spec(name="shop.b", inputs=(TableInput(relation="shop.a"),)))
+    store.report("shop.b", state=StreamState.RUNNING)
+    engine.more = {"followed": ["column pos is gone and is dropped"], "replaced": True}
+    made = deploy(store, paths, spec(sql="select id from u"))
+    assert (made.verdict, made.generation) == ("RESTART", 2)
+    assert made.reasons[-1] == "column pos is gone and is dropped"
+    wait_for(lambda: ("stop", "shop.b") in [(each.kind, each.stream) for each in engine.commands] or None, 5)
+    assert ("stop", "shop.b") in [(each.kind, each.stream) for each in engine.commands]
+
+
+@pytest.mark.parametrize("how", ["sync_all_columns", "append_new_columns"])
+def test_an_empty_run_drops_no_column_of_a_stream_that_is_deployed(
+    store: Store, paths: ProjectPaths, engine: Engine, how: str
+) -> None:
+    made = spec(output=spec().output.model_copy(update={"on_schema_change": how}))
+    assert make_table(store, made) == ()
+    deploy(store, paths, made)
+    make_table(store, made)
+    assert [dry for _, _, dry in engine.asked] == [False, False, how == "sync_all_columns"]
 
 
 def test_a_rebuild_that_leaves_a_reader_behind_is_refused(store: Store, paths: ProjectPaths, engine: Engine) -> None:

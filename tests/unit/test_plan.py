@@ -102,6 +102,35 @@ def test_what_the_running_query_does_not_hold_is_taken_over_without_a_restart(
     assert changed(spec, trigger=Trigger(max_batch_rows=7), **changes).verdict is Verdict.RESTART
 
 
+@pytest.mark.parametrize(
+    ("before", "verdict"),
+    [
+        ("fail", Verdict.HOT),
+        ("sync_all_columns", Verdict.HOT),
+        ("ignore", Verdict.RESTART),  # what was left out is looked at again
+        ("append_new_columns", Verdict.RESTART),
+    ],
+)
+@pytest.mark.parametrize("spec", [STATELESS, STATEFUL])
+def test_what_becomes_of_columns_matters_at_once_where_the_table_may_have_others(
+    spec: StreamSpec, before: str, verdict: Verdict
+) -> None:
+    old, new = (
+        spec.model_copy(update={"output": spec.output.model_copy(update={"on_schema_change": how})})
+        for how in (before, "append_new_columns" if before != "append_new_columns" else "fail")
+    )
+    plan = plan_change(old, new)
+    assert plan.verdict is verdict
+    assert plan.reasons == (f"on_schema_change {before} -> {new.output.on_schema_change}",)
+
+
+def test_a_full_refresh_with_another_word_on_columns_is_still_no_rebuild() -> None:
+    old = STATELESS.as_full("so")
+    output = old.output.model_copy(update={"on_schema_change": "sync_all_columns"})
+    new = old.model_copy(update={"output": output, "deduplicate_by": ("item_id",)})
+    assert plan_change(old, new).verdict is Verdict.RESTART
+
+
 def test_the_rules_know_every_field_of_a_spec() -> None:
     parts: dict[str, type[BaseModel]] = {
         "spec": StreamSpec, "kafka": KafkaInput, "table_stream": TableStreamInput, "table": TableInput,

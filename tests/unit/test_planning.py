@@ -108,6 +108,15 @@ def test_changed_columns_turn_a_restart_into_a_rebuild() -> None:
     assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, ("column one is new",))
 
 
+def test_columns_that_change_without_a_rebuild_are_told() -> None:
+    sql = RAW.model_copy(update={"sql": "select k, 1 as one from raw"})
+    told = "column one is new and is added"
+    (planned,) = plan_streams([Model(sql, followed=(told,))], deployed(RAW))
+    assert (planned.verdict, planned.reasons[-1]) == (Verdict.RESTART, told)
+    (planned,) = plan_streams([Model(sql, columns=("column k is gone",), followed=(told,))], deployed(RAW))
+    assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, ("column k is gone",))
+
+
 def test_a_full_refresh_rebuilds_what_is_deployed_and_is_a_confirmation() -> None:
     planned = plan_streams([Model(RAW), Model(CLEAN)], deployed(RAW), full_refresh=True)
     assert list(verdicts(planned).values()) == ["REBUILD", "NEW"]

@@ -179,12 +179,14 @@ def test_a_contract_with_a_type_that_spark_does_not_have_is_refused() -> None:
     assert "bigint" in str(problem)
 
 
-def test_new_columns_are_appended_only_when_somebody_wrote_so() -> None:
-    written = {**node(on_schema_change="append_new_columns"), "unrendered_config": {"on_schema_change": "…"}}
-    assert read(written).on_schema_change == "append_new_columns"
+def test_columns_change_only_when_somebody_wrote_so() -> None:
+    for how in ("fail", "ignore", "append_new_columns", "sync_all_columns"):
+        written = {**node(on_schema_change=how), "unrendered_config": {"on_schema_change": "…"}}
+        assert read(written).on_schema_change == how
     assert read(node(on_schema_change="ignore")).on_schema_change == "fail"  # dbt's own default
-    ignoring = {**node(on_schema_change="ignore"), "unrendered_config": {"on_schema_change": "ignore"}}
-    assert failure(ignoring).kind is MODEL_NOT_FOLLOWED
+    wrong = {**node(on_schema_change="sync_columns"), "unrendered_config": {"on_schema_change": "…"}}
+    assert failure(wrong).kind is MODEL_VALUE_INVALID
+    assert "sync_all_columns" in str(failure(wrong))
 
 
 def test_keys_that_dbt_fills_in_by_itself_are_no_matter() -> None:

@@ -401,6 +401,8 @@ def _stream(spec: StreamSpec) -> str:
         arguments.append("\n".join(["expectations=(", *map(_expectation, spec.expectations), ")"]))
     if spec.publish is not None:
         arguments.append("\n".join(call("publish=runtime.Publish", _published(spec.publish), indent=0)))
+    if spec.output.on_schema_change != "fail":
+        arguments.append(f"on_schema_change={literal(spec.output.on_schema_change)}")
     if spec.is_full:
         arguments.append(f"definition={literal(spec.hash[:16])}")
     if spec.is_full or spec.is_real_time:

@@ -63,6 +63,8 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
     "trigger": frozenset({"time_window_ms", "buffer_limit", "max_batch_rows"}),
 }  # fmt: skip
 
+_OTHER_COLUMNS = ("ignore", "append_new_columns")  # with these the table may have other columns than its query
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -81,7 +83,8 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
     if old.hash == new.hash:
         return Plan(Verdict.NO_OP)
     found = _Reasons(old, new).all()
-    if old.is_full and new.is_full and old.output == new.output:
+    output = old.output.model_copy(update={"on_schema_change": new.output.on_schema_change})
+    if old.is_full and new.is_full and output == new.output:
         return Plan(Verdict.RESTART, (*found.rebuild, *found.restart, *found.hot))  # it is computed anew anyway
     if found.rebuild:
         return Plan(Verdict.REBUILD, tuple(found.rebuild))
@@ -182,7 +185,11 @@ class _Reasons:
         self._note(old.contract != new.contract, rebuild=False, reason="the contract changed")
         changed = sorted({name for name, _ in set(old.checks) ^ set(new.checks)})
         self._note(bool(changed), rebuild=False, reason=f"constraints: {', '.join(changed)}")
-        self._hot("on_schema_change", old.on_schema_change, new.on_schema_change)
+        before, after = old.on_schema_change, new.on_schema_change
+        if before in _OTHER_COLUMNS:
+            self._setting("on_schema_change", before, after)
+        else:
+            self._hot("on_schema_change", before, after)
 
     def _published(self, old: Publish | None, new: Publish | None) -> None:
         """A topic keeps what is in it: what is published otherwise is so from the next batch on."""

@@ -23,6 +23,7 @@ from penstock.errors.catalogue import PUBLISH_UNFIT
 from penstock.kafka.security import Reference
 from penstock.project.expectations import Expectation
 from penstock.project.maintenance import OwnMaintenance
+from penstock.project.model_settings import OnSchemaChange
 
 FORMAT_VERSION = 1
 
@@ -201,7 +202,7 @@ class Output(Frozen):
     keys: tuple[str, ...] = ()
     contract: tuple[tuple[str, str], ...] = ()  # name and type of each column, when a contract is enforced
     checks: tuple[tuple[str, str], ...] = ()  # constraints: name and expression, which holds for every row
-    on_schema_change: Literal["fail", "append_new_columns"] = "fail"
+    on_schema_change: OnSchemaChange = "fail"
     changes: Changes | None = None
     view: str | None = None  # the table's rows as people read them, without the columns of changes
 
@@ -305,6 +306,12 @@ class StreamSpec(Frozen):
     def whole_sql(self) -> str:
         """The model's query in one piece."""
         return self.follow.whole if self.follow is not None else self.sql
+
+    def streams_from(self, relation: str) -> bool:
+        """Whether it has a place in that table's rows; a full refresh has none."""
+        return not self.is_full and any(
+            isinstance(each, TableStreamInput) and each.relation == relation for each in self.inputs
+        )
 
     def as_full(self, reason: str) -> StreamSpec:
         """The same model, refreshed in full because the engine found a reason that the compiler cannot know."""

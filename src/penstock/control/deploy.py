@@ -28,6 +28,7 @@ from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
 from penstock.control.beside import reading_beside, spec_beside
+from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import coming, deployed_streams, is_rebuilt, looking_up, spec_of
 from penstock.control.inputs import check_inputs
 from penstock.control.planning import FAIL, Model, Planned, plan_model, readers
@@ -129,21 +130,15 @@ class _TakenOverError(Exception):
     """A rebuild took over while the deployment was planned."""
 
 
-class NotIncrementalError(Exception):
-    """Spark cannot keep the query as a stream, and the model leaves it open how its table is refreshed."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 def make_table(store: Store, spec: StreamSpec) -> tuple[str, ...]:
     """Make the table of a spec and nothing else; how its columns differ from those of a table that is there."""
     spec = settled(store, spec)
+    # The rows of a stream that runs are not touched without deploying it.
+    dry = spec.output.on_schema_change == "sync_all_columns" and store.find_desired(spec.name) is not None
     try:
-        return _prepare(store, spec, full_refresh=False)
+        return ask_columns(store, spec, dry=dry).changes
     except NotIncrementalError as problem:
-        return _prepare(store, spec.as_full(problem.reason), full_refresh=False)
+        return ask_columns(store, spec.as_full(problem.reason), dry=dry).changes
 
 
 def settled(store: Store, spec: StreamSpec) -> StreamSpec:
@@ -200,27 +195,32 @@ class _Deploy:
             return self._done(planned, self._amended(old))
         if planned.verdict is Verdict.RESTART:
             check_inputs(spec, self.paths)
-            changes, needed = self._prepared()
-            if not changes:
+            becomes, needed = self._prepared()
+            planned = self._planned(becomes)
+            if planned.verdict is Verdict.RESTART:
                 self._end_rebuild()
-                return self._waiting(planned, needed, new_checkpoint=False)
-            planned = self._planned(changes)
+                made = self._waiting(planned, needed, new_checkpoint=False)
+                if becomes.replaced:
+                    restart_runs(self.store, looking_up(self.store, old.stream))  # each holds the old columns in hand
+                return made
         return self._rebuilt(planned, old)
 
-    def _planned(self, columns: tuple[str, ...] = ()) -> Planned:
-        model = Model(self.spec, self.on_change, columns)
+    def _planned(self, columns: Columns | None = None) -> Planned:
+        model = Model(self.spec, self.on_change)
+        if columns is not None:
+            model = replace(model, columns=columns.changes, followed=columns.followed)
         deployed = deployed_streams(self.store)
         return plan_model(model, deployed.get(self.spec.name), full_refresh=self.full_refresh)
 
-    def _prepared(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _prepared(self) -> tuple[Columns, tuple[str, ...]]:
         """How the columns differ from the table's, and the inputs that the query needs as they will be."""
         try:
-            return _prepare(self.store, self.spec, full_refresh=False), ()
+            return ask_columns(self.store, self.spec, dry=False), ()
         except PenstockError:
             rebuilt = self._rebuilt_inputs()
             if not rebuilt:
                 raise
-        return _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=False), rebuilt
+        return ask_columns(self.store, reading_beside(self.spec, rebuilt), dry=False), rebuilt
 
     def _waiting(self, planned: Planned, inputs: Collection[str], *, new_checkpoint: bool) -> Deployment:
         """Make the spec the desired state; it starts when the rebuilds of these inputs are over."""
@@ -373,12 +373,9 @@ def _listed(names: Collection[str]) -> str:
     return " and ".join(f"'{name}'" for name in sorted(names))
 
 
-def _prepare(store: Store, spec: StreamSpec, *, full_refresh: bool, dry: bool = False) -> tuple[str, ...]:
-    """Have the engine read the model and make its table; how its columns differ from those of a table that is there."""
-    found = run_command(store, "prepare", spec.name, {"spec": spec.to_json(), "full_refresh": full_refresh, "dry": dry})
-    if found.get("full"):
-        raise NotIncrementalError(str(found["full"]))
-    return tuple(found.get("changes") or ())
+def _prepare(store: Store, spec: StreamSpec, *, full_refresh: bool, dry: bool = False) -> None:
+    """Have the engine read the model and make its table."""
+    ask_columns(store, spec, full_refresh=full_refresh, dry=dry)
 
 
 def _left_alone(store: Store, old: Desired) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ class Model:
 
     spec: StreamSpec
     on_change: str = FAIL  # on_configuration_change
-    columns: tuple[str, ...] = ()  # how the query's columns differ from the table's
+    columns: tuple[str, ...] = ()  # how the query's columns differ from the table's, where that takes a rebuild
+    followed: tuple[str, ...] = ()  # what becomes of those that differ without one
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ def plan_model(
         more = [f"its input {name} is rebuilt" for name in of_inputs if name in rebuilt]
         more += [f"its input {name} was rebuilt" for name in old.stale if name in of_inputs and name not in rebuilt]
         more += [*model.columns] if verdict is Verdict.RESTART else []
+        reasons = (*reasons, *model.followed) if verdict is Verdict.RESTART else reasons
         if more:
             reasons = (*(reasons if verdict is Verdict.REBUILD else ()), *more)
             verdict = Verdict.REBUILD
@@ -177,16 +179,8 @@ def judged(planned: Planned, cost: RebuildCost) -> Planned:
 
 def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
     """The deployed streams that read a table as a stream, or will when what is being built has taken over."""
-    return {
-        each.stream
-        for each in deployed.values()
-        if any(_streams_from(spec, relation) for spec in (each.spec, each.built.spec if each.built else None) if spec)
-    }
-
-
-def _streams_from(spec: StreamSpec, relation: str) -> bool:
-    read = [each.relation for each in spec.inputs if isinstance(each, TableStreamInput)]
-    return relation in read and not spec.is_full
+    specs = [(each.stream, spec) for each in deployed.values() for spec in (each.spec, each.built and each.built.spec)]
+    return {stream for stream, spec in specs if spec and spec.streams_from(relation)}
 
 
 def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:

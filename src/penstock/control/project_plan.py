@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from penstock.compiler.plan import Verdict
+from penstock.compiler.spec import StreamSpec
+from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams
 from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
 from penstock.control.rebuild_cost import CostMeter
-from penstock.control.requests import run_command
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths
 from penstock.project.profile import KafkaSettings
@@ -85,9 +86,15 @@ def _with_columns(
     known = []
     for model in models:
         if model.spec.name in changed:
-            ask = {"spec": model.spec.to_json(), "full_refresh": False, "dry": True}
-            found = run_command(store, "prepare", model.spec.name, ask).get("changes") or ()
-            known.append(replace(model, columns=tuple(found)))
+            found = _columns(store, model.spec)
+            known.append(replace(model, columns=found.changes, followed=found.followed))
         else:
             known.append(model)
     return plan_streams(known, deployed)
+
+
+def _columns(store: Store, spec: StreamSpec) -> Columns:
+    try:
+        return ask_columns(store, spec, dry=True)
+    except NotIncrementalError:
+        return Columns()

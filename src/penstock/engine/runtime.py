@@ -31,7 +31,7 @@ from penstock.checkpoint.standing import Standing
 from penstock.compiler.messages import Messages
 from penstock.compiler.quality import BAD, EMPTY, PARTLY
 from penstock.compiler.spec import Publish
-from penstock.engine import failures, keys, pools, real_time, snapshot, tables, topic_files
+from penstock.engine import columns, failures, keys, pools, real_time, snapshot, tables, topic_files
 from penstock.engine.changed_rows import Deletions, Follow
 from penstock.engine.changes import Changes
 from penstock.engine.expectations import Judge
@@ -107,6 +107,7 @@ class Stream:
     tables: tuple[str, ...] = ()  # the dynamic tables that a full refresh reads
     backfill: bool = False  # it begins with what is there, in large batches
     publish: Publish | None = None
+    on_schema_change: str = columns.FAIL
 
     @property
     def is_full(self) -> bool:
@@ -257,6 +258,16 @@ def table_schema(session: SparkSession, stream: Stream, rows: StructType) -> Str
     )
 
 
+def fitted(session: SparkSession, stream: Stream) -> Stream:
+    """The stream, with rows that have the columns of its table where the query may have others."""
+    if stream.on_schema_change == columns.FAIL or not stream.has_table or not tables.exists(session, stream.table):
+        return stream
+    there, build, follow = session.table(tables.quoted(stream.table)).schema, stream.build, stream.follow
+    if follow is not None:
+        return replace(stream, follow=replace(follow, make=lambda rows: columns.fitted(follow.make(rows), there)))
+    return replace(stream, build=lambda spark: columns.fitted(build(spark), there))
+
+
 def ensure_table(session: SparkSession, stream: Stream, schema: StructType, *, full_refresh: bool = False) -> bool:
     """Make the stream's table, and the view over it, when they are missing; True when the table was made now."""
     if not stream.has_table:
@@ -291,8 +302,9 @@ def start(
 ) -> Running:
     """Start the stream on its checkpoint. `prepare` sees the writer, and what is no query of Spark's, before the first
     batch does."""
-    # The pool is a property of this thread, and the query's own thread inherits it.
+    stream = fitted(session, stream)
     history = stream.backfill and not backfill.is_over(checkpoint)
+    # The pool is a property of this thread, and the query's own thread inherits it.
     pools.enter(session.sparkContext, _pool(stream, history=history))
     session.sparkContext.setJobDescription(stream.name)
     session.conf.set(_HISTORY_CONF, str(history).lower())
@@ -449,6 +461,7 @@ def main(stream: Stream) -> None:
     arguments = parser.parse_args()
     spark = standalone(stream.name, arguments.project_dir)
     session = session_for(spark, stream)
+    stream = fitted(session, stream)
     ensure_table(session, stream, table_schema(session, stream, stream.build(session).schema))
     checkpoint = arguments.checkpoint.resolve()
     token = 1  # without a table, producers are told apart by the broker

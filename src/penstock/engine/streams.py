@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from penstock.checkpoint import backfill
 from penstock.checkpoint.offsets import committed
@@ -33,6 +35,7 @@ from penstock.checkpoint.standing import standing
 from penstock.compiler import sharing
 from penstock.compiler.spec import OutputMode, StreamSpec
 from penstock.engine import (
+    columns,
     expectations,
     failures,
     functions,
@@ -46,6 +49,7 @@ from penstock.engine import (
     topic_files,
 )
 from penstock.engine.culprit import Culprits, Failure
+from penstock.engine.identity import application
 from penstock.engine.listener import ProgressListener
 from penstock.engine.refresh import Refresh
 from penstock.engine.replay import Replay
@@ -99,7 +103,8 @@ class Streams:
     def prepare(self, spec: StreamSpec, *, full_refresh: bool, dry: bool) -> dict[str, Any]:
         """Have Spark read the model, and make its table unless `dry`. Nothing is started or changed when it fails.
 
-        When the table is there with other columns than the query's, it is left as it is and `changes` says how.
+        When the table is there with other columns than the query's, `followed` says what becomes of them; where that
+        takes a rebuild, the table is left as it is and `changes` says why.
         """
         job = jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "prepare" / "job.py")
         session = runtime.session_for(self._spark, job.STREAM)
@@ -116,24 +121,46 @@ class Streams:
             raise told from problem
         tables.check_columns(schema, at)
         tables.check_contract(schema, spec.output.contract, at)
+        changes = [] if full_refresh else tables.changes(session, spec.output.relation, schema, spec.name)
+        how = spec.output.on_schema_change
+        streamed = bool(changes) and self._is_streamed(spec)
+        becomes = columns.outcome(changes, how, streamed=streamed, safe=partial(columns.is_safe, session))
+        schema = schema if becomes.refused else columns.written(schema, changes, how)
         if spec.expectations:
             expectations.check(session.createDataFrame([], schema), spec.expectations, at)
         if spec.publish is not None:
             publish.check(session, spec.publish, schema, at)
-        columns = [[field.name, field.dataType.simpleString()] for field in schema.fields]
-        changes = [] if full_refresh else tables.changes(session, spec.output.relation, schema, spec.name)
-        added = spec.output.on_schema_change == "append_new_columns" and all(each.added for each in changes)
-        if changes and not added:
-            return {"columns": columns, "made": False, "changes": [each.text for each in changes]}
-        if changes and not dry:
+        found = {"columns": [[field.name, field.dataType.simpleString()] for field in schema.fields]}
+        if becomes.refused:
+            return {**found, "made": False, "changes": list(becomes.refused)}
+        if not dry and (becomes.added or becomes.replaces):
             self.stop(spec.name)  # it knows nothing of the new columns; it is started again with the new version
-            tables.add_columns(session, spec.output.relation, [each.column for each in changes if each.column])
+            self._change_columns(session, spec, schema, becomes)
         if full_refresh and not dry:
             self.stop(spec.name)  # commands of a stream take turns: nobody starts it before this one is done
         made = not dry and runtime.ensure_table(session, job.STREAM, schema, full_refresh=full_refresh)
         if not dry and spec.has_table:
             tables.keep_checks(session, spec.output.relation, dict(spec.output.checks), at)
-        return {"columns": columns, "made": made, "changes": []}
+        return {**found, "made": made, "changes": [], "followed": list(becomes.followed), "replaced": becomes.replaces}
+
+    def _is_streamed(self, spec: StreamSpec) -> bool:
+        """Whether a deployed stream reads the table as a stream."""
+        known = (StreamSpec.if_known(want.spec_json) for want in self._store.all_desired(hidden=True))
+        return any(each.streams_from(spec.output.relation) for each in known if each is not None)
+
+    def _change_columns(
+        self, session: SparkSession, spec: StreamSpec, schema: StructType, becomes: columns.Outcome
+    ) -> None:
+        table, at = spec.output.relation, Location(spec.path)
+        if not becomes.replaces:
+            tables.add_columns(session, table, becomes.added)
+            return
+        want = self._store.find_desired(spec.name)
+        if want is not None:
+            app = application(spec.name, want.checkpoint_id)
+            takeover.fenced(tables.location(session, table), app, self._token)
+        columns.replace(session, table, schema, dict(spec.output.checks), at)
+        log.info("%s: its table has other columns now: %s", spec.name, "; ".join(becomes.followed))
 
     # -- start and stop -----------------------------------------------------------------------------------------------
     def start(self, want: Desired) -> None:

@@ -2,7 +2,7 @@
 
 Rules
 - A table that a stream made carries the property `penstock.stream`; nothing else is ever written over or dropped.
-- Columns are those of the query. A table whose columns differ from the query's needs a rebuild.
+- Columns are those of the query. What becomes of a table whose columns differ is `engine.columns`' to say.
 """
 
 from __future__ import annotations
@@ -172,28 +172,35 @@ class Change:
     """How a column of a query differs from the table's."""
 
     text: str
-    column: StructField | None = None  # the new one
+    old: StructField | None  # as the table has it
+    new: StructField | None  # as the query has it
 
     @property
-    def added(self) -> bool:
-        return self.column is not None
+    def is_new(self) -> bool:
+        return self.old is None
+
+    @property
+    def is_gone(self) -> bool:
+        return self.new is None
 
 
 def changes(spark: SparkSession, table: str, schema: StructType, stream: str) -> list[Change]:
     """How the columns of the stream's table differ from the query's; nothing when there is no such table."""
     if not exists(spark, table) or _is_view(spark, table) or owner(spark, table) != stream:
         return []
-    old = {c.name.lower(): c.dataType.simpleString() for c in spark.table(quoted(table)).schema.fields}
-    new = {c.name.lower(): c.dataType.simpleString() for c in schema.fields}
-    fields = {c.name.lower(): c for c in schema.fields}
-    found = [Change(f"column {name} is new", fields[name]) for name in new if name not in old]
-    found += [Change(f"column {name} is gone") for name in old if name not in new]
-    return found + [Change(f"column {n} {old[n]} -> {new[n]}") for n in new if n in old and old[n] != new[n]]
+    old = {c.name.lower(): c for c in spark.table(quoted(table)).schema.fields}
+    new = {c.name.lower(): c for c in schema.fields}
+    found = [Change(f"column {name} is new", None, new[name]) for name in new if name not in old]
+    found += [Change(f"column {name} is gone", old[name], None) for name in old if name not in new]
+    for name, types in {n: [c.dataType.simpleString() for c in (old[n], new[n])] for n in new if n in old}.items():
+        if types[0] != types[1]:
+            found.append(Change(f"column {name} {types[0]} -> {types[1]}", old[name], new[name]))
+    return found
 
 
-def add_columns(spark: SparkSession, table: str, columns: list[StructField]) -> None:
+def add_columns(spark: SparkSession, table: str, columns: Sequence[StructField]) -> None:
     """Rows that are there already have null in them."""
-    spark.sql(f"ALTER TABLE {quoted(table)} ADD COLUMNS ({nullable(StructType(columns)).toDDL()})")
+    spark.sql(f"ALTER TABLE {quoted(table)} ADD COLUMNS ({nullable(StructType(list(columns))).toDDL()})")
 
 
 def check_contract(schema: StructType, contract: tuple[tuple[str, str], ...], at: Location) -> None:
@@ -213,10 +220,15 @@ def check_contract(schema: StructType, contract: tuple[tuple[str, str], ...], at
         raise CONTRACT_BROKEN.error(f"the query does not keep the contract: {'; '.join(broken)}.", at=at)
 
 
+def checks_of(spark: SparkSession, table: str) -> dict[str, str]:
+    """The constraints of the table."""
+    rows = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
+    return {row["key"][len(_CHECK) :]: row["value"] for row in rows if row["key"].startswith(_CHECK)}
+
+
 def keep_checks(spark: SparkSession, table: str, checks: dict[str, str], at: Location) -> None:
     """Give the table just these constraints; rows that are there already must hold them."""
-    rows = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
-    there = {row["key"][len(_CHECK) :]: row["value"] for row in rows if row["key"].startswith(_CHECK)}
+    there = checks_of(spark, table)
     for name in there:
         if there[name] != checks.get(name):
             spark.sql(f"ALTER TABLE {quoted(table)} DROP CONSTRAINT {quoted(name)}")

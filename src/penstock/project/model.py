@@ -25,7 +25,7 @@ from penstock.errors.catalogue import (
 from penstock.project.durations import milliseconds
 from penstock.project.expectations import Expectation, read_expectations
 from penstock.project.maintenance import OwnMaintenance, read_maintenance
-from penstock.project.model_settings import EMITS, MODES, OWN, REFRESH_MODES, keys
+from penstock.project.model_settings import EMITS, MODES, ON_SCHEMA_CHANGE, OWN, REFRESH_MODES, OnSchemaChange, keys
 from penstock.project.positions import Named, Positions
 from penstock.project.publish import PublishSetting, read_publish
 from penstock.project.settings import ON_BAD_RECORD
@@ -73,7 +73,7 @@ class DynamicTable:
     max_lag_ms: int | None = None  # for those who watch; the stream itself does not know it
     contract: tuple[tuple[str, str], ...] = ()  # name and type of each column, when a contract is enforced
     checks: tuple[tuple[str, str], ...] = ()  # constraints: name and expression
-    on_schema_change: Literal["fail", "append_new_columns"] = "fail"
+    on_schema_change: OnSchemaChange = "fail"
     on_bad_record: str | None = None  # None: as each source says
     maintenance: OwnMaintenance | None = None  # None: as the profile says
     expectations: tuple[Expectation, ...] = ()
@@ -201,20 +201,11 @@ class _Reader:
                 ) from None
         return tuple(found)
 
-    def _on_schema_change(self) -> Literal["fail", "append_new_columns"]:
+    def _on_schema_change(self) -> OnSchemaChange:
         """dbt fills in `ignore` for every model, so only a value that somebody wrote counts."""
         if "on_schema_change" not in (self.node.get("unrendered_config") or {}):
             return "fail"
-        match self.config.get("on_schema_change"):
-            case "append_new_columns":
-                return "append_new_columns"
-            case "fail":
-                return "fail"
-            case other:
-                raise MODEL_NOT_FOLLOWED.error(
-                    f"a dynamic table does not follow on_schema_change '{other}'.", at=self.at("on_schema_change"),
-                    hint="Use append_new_columns, or fail: columns that go or change their type need a rebuild.",
-                )  # fmt: skip
+        return cast(OnSchemaChange, self._one_of("on_schema_change", ON_SCHEMA_CHANGE))
 
     def _length(self, key: str) -> int | None:
         value = self.config.get(key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from penstock.project.expectations import KEYS as EXPECTATION_KEYS
 from penstock.project.settings import ON_BAD_RECORD
@@ -15,7 +16,8 @@ from penstock.project.settings import ON_BAD_RECORD
 REFRESH_MODES = ("auto", "incremental", "full")
 EMITS = ("changes", "final")
 MODES = ("micro_batch", "real_time")
-ON_SCHEMA_CHANGE = ("fail", "append_new_columns")
+OnSchemaChange = Literal["fail", "ignore", "append_new_columns", "sync_all_columns"]
+ON_SCHEMA_CHANGE: tuple[OnSchemaChange, ...] = get_args(OnSchemaChange)
 ON_CONFIGURATION_CHANGE = ("fail", "continue", "apply")
 FORMATS = ("json", "avro", "protobuf")
 KEY_FORMATS = ("string", *FORMATS)
@@ -77,8 +79,8 @@ OWN = (
 
 # Keys of dbt's that mean something of their own here.
 OF_DBT = (
-    _of("on_schema_change", ON_SCHEMA_CHANGE, "what becomes of new columns: see "
-        "[Contracts and constraints](#contracts-and-constraints)"),
+    _of("on_schema_change", ON_SCHEMA_CHANGE, "what becomes of the table when the query has other columns: see "
+        "[When columns change](#when-columns-change)"),
     _of("on_configuration_change", ON_CONFIGURATION_CHANGE, "what a run does when a change needs a rebuild: see "
         "[When a model changes](#when-a-model-changes)"),
 )  # fmt: skip

@@ -183,15 +183,15 @@ class Trial:
 
     def _prepared(
         self, spec: StreamSpec, *, full_refresh: bool = False, dry: bool = False
-    ) -> tuple[StreamSpec, tuple[str, ...]]:
-        """The spec as the engine takes it, its table made; and how its columns differ from those of a table before."""
+    ) -> tuple[StreamSpec, dict[str, Any]]:
+        """The spec as the engine takes it, its table made; and the engine's answer."""
         self._database(spec.output.relation)
         spec = settled(self._streams.store, spec)
         found = self._streams.prepare(quick(spec), full_refresh=full_refresh, dry=dry)
         if found.get("full"):
             spec = spec.as_full(str(found["full"]))
             found = self._streams.prepare(quick(spec), full_refresh=full_refresh, dry=dry)
-        return spec, tuple(found.get("changes") or ())
+        return spec, found
 
     def _prepare_schemas(self, spec: StreamSpec) -> None:
         for each in spec.inputs:
@@ -286,8 +286,9 @@ class Trial:
         old, full = self._deployed(part), step.full_refresh
         planned = plan_model(Model(settled(store, spec), change), old, full_refresh=full)
         if planned.verdict is Verdict.RESTART:
-            spec, changes = self._prepared(spec)
-            planned = plan_model(Model(spec, change, changes), old, full_refresh=full)
+            spec, found = self._prepared(spec)
+            columns, followed = (tuple(found.get(name) or ()) for name in ("changes", "followed"))
+            planned = plan_model(Model(spec, change, columns, followed), old, full_refresh=full)
         if step.verdict is not None and planned.verdict.value != step.verdict:
             why = "; ".join(planned.reasons) or "nothing changed"
             raise StepFailedError(Failure(f"the verdict is {planned.verdict.value} ({why}), not {step.verdict}"))
