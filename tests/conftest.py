@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from halves import pytest_runtestloop as pytest_runtestloop
 from plain_tables import plain_rows
 
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, Trigger

@@ -1,6 +1,8 @@
 """A new project, driven by the command line of the installed wheel alone: real broker, real engine, real dbt.
 
-The tests share one project that is up; each leaves it as it found it. The last ones take it down.
+The tests share one project that is up; each leaves it as it found it. The last ones take it down. What they call is
+a fork of one process of the wheel (see commands.py); what makes a project, brings it up and takes it down, and what
+is interrupted, is started as it is installed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import psutil
 import pytest
 
@@ -25,15 +28,16 @@ pytestmark = pytest.mark.timeout(600)
 class Shop:
     """The project and the two commands that a user has."""
 
-    def __init__(self, commands: Path, directory: Path) -> None:
-        self.commands = commands
+    def __init__(self, wheel: Path, directory: Path) -> None:
+        self.wheel = wheel
         self.directory = directory
 
     def run(
-        self, program: str, *args: str, code: int | None = 0, timeout: float = 240
+        self, program: str, *args: str, code: int | None = 0, timeout: float = 240, installed: bool = False
     ) -> subprocess.CompletedProcess[str]:
+        where = self.wheel if installed else commands.directory(str(self.wheel / "python"))
         done = subprocess.run(
-            [str(self.commands / program), *args],
+            [str(where / program), *args],
             cwd=self.directory, capture_output=True, text=True, timeout=timeout, env=self.environment(), check=False,
         )  # fmt: skip
         if code is not None:
@@ -43,7 +47,7 @@ class Shop:
     def environment(self) -> dict[str, str]:
         others = ("DBT_", "PENSTOCK_KAFKA", "PYTHONPATH", "VIRTUAL_ENV")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(others)}
-        return kept | {"PATH": f"{self.commands}{os.pathsep}{os.environ['PATH']}"}
+        return kept | {"PATH": f"{self.wheel}{os.pathsep}{os.environ['PATH']}"}
 
     def penstock(self, *args: str, code: int | None = 0) -> str:
         return self.run("penstock", *args, code=code).stdout
@@ -79,7 +83,7 @@ def listening(processes: list[psutil.Process]) -> set[int]:
 @pytest.fixture(scope="module")
 def shop(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     parent = tmp_path_factory.mktemp("cli")
-    Shop(wheel, parent).penstock("init", "shop")
+    Shop(wheel, parent).run("penstock", "init", "shop", installed=True)
     project = Shop(wheel, parent / "shop")
     try:
         # Its unit tests come first: an engine, and neither broker nor topic.
@@ -89,8 +93,8 @@ def shop(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop
         # So do its stream tests, which need no engine that runs, either.
         told = project.json("test")
         assert (told["passed"], told["failed"]) == (2, 0), told
-        project.penstock("up")
-        project.run("dbt", "run")
+        project.run("penstock", "up", installed=True)
+        project.run("dbt", "run", installed=True)
         project.until(
             lambda: [s["state"] for s in project.streams().values()] == ["running"] * 2, "both streams running"
         )
@@ -234,7 +238,7 @@ def test_logs_of_the_engine_are_there(shop: Shop) -> None:
 
 def test_ctrl_c_ends_the_generator_with_what_was_delivered(shop: Shop) -> None:
     process = subprocess.Popen(
-        [str(shop.commands / "penstock"), "generate", "--rate", "50"],
+        [str(shop.wheel / "penstock"), "generate", "--rate", "50"],
         cwd=shop.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shop.environment(),
     )  # fmt: skip
     before = shop.scalar("select count(*) from clicks_clean")
@@ -260,7 +264,7 @@ def test_down_leaves_nothing_running_and_up_goes_on(shop: Shop) -> None:
     ports = listening(running)
     assert len(running) >= 4  # broker, supervisor, engine and its JVM
     assert len(ports) >= 3
-    shop.penstock("down")
+    shop.run("penstock", "down", installed=True)
     shop.until(lambda: not processes_of(shop.directory), "no process of the project")
     assert not ports & {c.laddr.port for c in psutil.net_connections("inet") if c.status == psutil.CONN_LISTEN}
     assert shop.json("query", "select 1", code=4)["error"]["code"] == "PEN-4002"

@@ -98,7 +98,9 @@ def ui(project: Path) -> Iterator[str]:
         assert end(process) == 0
     deadline = time.monotonic() + 10
     while left := [
-        p for p in psutil.process_iter(["cmdline"]) if "penstock.dagster.location" in (p.info["cmdline"] or [])
+        p
+        for p in psutil.process_iter(["cmdline", "cwd"])
+        if "penstock.dagster.location" in (p.info["cmdline"] or []) and p.info["cwd"] == str(project)
     ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)

@@ -35,6 +35,7 @@ def submit(job: Path, home: Path, bootstrap: str) -> None:
         "spark.sql.warehouse.dir": home / "warehouse",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'metastore'};create=true",
         "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",  # Spark's 200 have 200 states each
     }
     done = subprocess.run(
         [

@@ -3,8 +3,8 @@
 Python takes three seconds to import dbt, and tests call hundreds of commands. One process of the run imports everything
 once; each command is a fork of it, with the working directory, the environment, the standard streams and the arguments
 of whoever started it, and nothing of an earlier command. What a test starts is a small client (`ask`), which
-takes part in pipes, signals, exit codes and timeouts as the command itself would. The end-to-end tests start the
-installed commands instead.
+takes part in pipes, signals, exit codes and timeouts as the command itself would. The end-to-end tests have such a
+process of the wheel's interpreter, and start the installed commands where the start itself is tested.
 """
 
 from __future__ import annotations
@@ -70,17 +70,20 @@ def warm(program: str) -> str:
 
 
 @functools.cache
-def directory() -> Path:
-    """Where the clients are; the server behind them ends with this process."""
+def directory(python: str = sys.executable) -> Path:
+    """Where the clients are; the server behind them, a process of that interpreter, ends with this process."""
     import subprocess
     import tempfile
 
     where = Path(tempfile.mkdtemp(prefix="penstock-commands-"))
     for program in ("dbt", "penstock"):
         client = where / program
-        client.write_text(_CLIENT.format(python=sys.executable, here=str(HERE), where=str(where), program=program))
+        client.write_text(_CLIENT.format(python=python, here=str(HERE), where=str(where), program=program))
         client.chmod(0o700)
-    server = subprocess.Popen([sys.executable, __file__, str(where)], stdin=subprocess.PIPE)
+    kept = dict(os.environ)
+    if python != sys.executable:  # it has packages of its own
+        kept.pop("PYTHONPATH", None)
+    server = subprocess.Popen([python, __file__, str(where)], stdin=subprocess.PIPE, env=kept)
     atexit.register(_end, server, where)
     return where
 

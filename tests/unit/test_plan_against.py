@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import commands
 import pytest
 import yaml
 from typer.main import get_command
@@ -24,6 +25,7 @@ GOLDEN = Path(__file__).parent / "fixtures" / "plan_against.md"
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The template's project below the top of a git repository, committed and tagged."""
+    commands.use(commands.directory(), monkeypatch.setattr)
     for name in [name for name in os.environ if name.startswith(("DBT_", "PENSTOCK_"))]:
         monkeypatch.delenv(name)
     project = tmp_path / "repository" / "shop"
