@@ -63,7 +63,7 @@ __all__ = [
 
 
 BESIDE = "it is built beside"
-TAKEOVER = 240.0  # seconds for rebuilds that are about to take over to do so
+TAKEOVER = 900.0  # seconds for rebuilds that are about to take over to do so
 
 
 @dataclass(frozen=True)

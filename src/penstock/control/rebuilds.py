@@ -28,7 +28,7 @@ from penstock.store.rebuilds import OPEN, component
 
 NEAR = 5.0  # seconds further behind than the old one: as good as caught up
 SETTLE_AT_MOST = 30.0  # seconds that the old generation stands still for the new one to draw level
-STAND_AT_MOST = 120.0  # seconds that the old generations of a group stand still for the new ones to come to stand
+STAND_AT_MOST = 600.0  # seconds that the old generations of a group stand still for the new ones to come to stand
 AGAIN = 5.0  # seconds before rows that could not be replaced are tried again
 _ENDED = (StreamState.STOPPED, StreamState.QUARANTINED)
 _OF_ENGINE = (ENGINE_LOST.code, LEASE_LOST.code)
