@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.moved import Place, move, moved
+from penstock.checkpoint.offsets import committed_in_tables
 from penstock.control.delta_log import has_changes_after
 
 
@@ -75,6 +76,16 @@ def test_whether_a_table_was_read_to_its_end(tmp_path: Path, offset: dict[str, A
     for version, actions in enumerate(COMMITS):
         (log / f"{version:020d}.json").write_text("\n".join(json.dumps(each) for each in actions))
     assert has_changes_after(tmp_path, offset) is left
+
+
+def test_places_in_tables_are_known_by_the_tables_ids(tmp_path: Path) -> None:
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "offsets" / "4").write_text(batch(KAFKA, at("z", 7, 3), "-", at("a", 5), at("z", 7, 1)))
+    assert committed_in_tables(tmp_path) == {}
+    (tmp_path / "commits" / "4").write_text("v1\n{}")
+    found = committed_in_tables(tmp_path)
+    assert found == {"a": at("a", 5), "z": at("z", 7, 1)}, "of a table that is read twice, the place further behind"
 
 
 def test_a_table_without_rows_was_read_to_its_end_by_a_stream_without_a_batch(tmp_path: Path) -> None:

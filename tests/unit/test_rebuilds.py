@@ -148,16 +148,16 @@ CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
         Ask("takeover"),
     ),
     (
-        "the engine could not, and did not say why",
+        "the engine could not, and did not say why: perhaps rows were replaced",
         P.TAKING_OVER,
         STOPPED | {"answer": answer("failed")},
-        GiveUp(STREAM, "PEN-3030", "no message"),
+        Ask("takeover"),
     ),
     (
         "the engine could not",
         P.TAKING_OVER,
-        STOPPED | {"answer": answer("failed", code="PEN-4010", message="the disk is full.")},
-        GiveUp(STREAM, "PEN-4010", "the disk is full."),
+        STOPPED | {"answer": answer("failed", code="PEN-3030", message="the disk is full.")},
+        GiveUp(STREAM, "PEN-3030", "the disk is full."),
     ),
     ("the hidden table goes", P.TAKEN_OVER, {"new": Actual(HIDDEN)}, Ask("discard")),
     ("nothing is left", P.TAKEN_OVER, {"new": Actual(HIDDEN), "answer": answer("done")}, Finish()),
@@ -508,9 +508,50 @@ def test_a_rebuild_that_begins_anew_keeps_those_that_go_on_with_it(store: Store)
     assert store.start_after("shop.c", [STREAM])
     store.end_rebuild(STREAM, alone=True)
     store.finish_rebuild(store.rebuilds()[STREAM])
-    begun(store)
-    assert store.rebuild_links() == [RebuildLink(STREAM, READER, LinkKind.TOGETHER)]
+    (going,) = [each for each in store.rebuilds().values() if each.stream == READER]
+    advanced(store, P.SETTLING, going)
+    assert (
+        store.begin_rebuild(STREAM, SPEC, "h", beside_json="{}", beside_hash="b", verdict="REBUILD", again=True) is None
+    ), "one that goes on with it is about to take over"
+    advanced(store, P.CATCHING_UP, replace(going, phase=P.SETTLING))
+    begun(store, again=True)
+    assert set(store.rebuild_links()) == {
+        RebuildLink(STREAM, READER, LinkKind.TOGETHER),
+        RebuildLink(STREAM, "shop.c", LinkKind.AFTER),
+    }
     assert groups(store.rebuilds(), store.rebuild_links()) == [([STREAM, READER], set())]
+
+    # Who waited gets a new chance with the takeover, whatever it failed of before.
+    store.deploy("shop.c", SPEC, "h", verdict="NEW", new_checkpoint=True)
+    store.report("shop.c", state=S.QUARANTINED, failures=1, error="no column 'b'", error_code="PEN-1304")
+    pair_ = [store.rebuilds()[each] for each in BOTH]
+    advanced(store, P.TAKING_OVER, *pair_)
+    assert store.take_over([replace(each, phase=P.TAKING_OVER) for each in pair_])
+    assert store.actual("shop.c").state is S.PENDING
+
+
+def test_a_reader_of_new_rows_waits_for_a_rebuild_that_begins_anew(store: Store, project_paths: ProjectPaths) -> None:
+    # Given: a rebuild that looks up the new rows of another one, which is gone because it is begun anew.
+    looked_up = TableInput(relation=HIDDEN)
+    store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    made = store.begin_rebuild(
+        READER, SPEC, "h2", beside_json=spec(beside(READER), looked_up).to_json(), beside_hash="b", verdict="REBUILD"
+    )
+    assert made is not None
+    driver = RebuildDriver(project_paths, store, lambda _: None)
+    actual = {READER: old(), beside(READER): LEVEL}
+    assert not driver.drive(store.rebuilds(), actual, engine=True, now=NOW)
+
+    # It does not even start before the rows that it looks up are there.
+    hidden = {READER: old(), beside(READER): new(S.PENDING)}
+    assert driver.early(store.rebuilds(), hidden) == {beside(READER)}
+    begun(store)
+    assert driver.early(store.rebuilds(), hidden | {HIDDEN: new()}) == {beside(READER)}
+    assert driver.early(store.rebuilds(), hidden | {STREAM: old(), HIDDEN: LEVEL}) == set()
+    begun_before = hidden | {beside(READER): new(S.PENDING, batch_id=3), HIDDEN: new()}
+    assert driver.early(store.rebuilds(), begun_before) == set(), "it goes on once it has begun"
+    wants = [Desired(beside(READER), 1, "h", "{}", "c", Wanted.RUNNING, 0.0)]
+    assert [each.wanted for each in held(wants, store.rebuilds(), early=[beside(READER)])] == [Wanted.STOPPED]
 
 
 def test_what_is_dropped_is_not_awaited(store: Store) -> None:

@@ -69,13 +69,32 @@ def committed(checkpoint: Path, inputs: Sequence[Input], written: int = -1) -> d
 
     `written` is the newest batch that is in the table: it may be one that the checkpoint does not call done yet.
     """
+    return by_relation(_newest(checkpoint, written), inputs)
+
+
+def committed_in_tables(checkpoint: Path) -> dict[str, Offset]:
+    """Where the newest committed batch stands in Delta tables, by their ids; of a table that is read twice, the
+    place that is further behind."""
+    found: dict[str, Offset] = {}
+    for offset in _newest(checkpoint):
+        if offset is not None and "reservoirId" in offset:
+            known = found.setdefault(offset["reservoirId"], offset)
+            found[offset["reservoirId"]] = min(known, offset, key=_place)
+    return found
+
+
+def _place(offset: Offset) -> tuple[bool, int, int]:
+    return not offset.get("isStartingVersion"), int(offset["reservoirVersion"]), int(offset.get("index", -1))
+
+
+def _newest(checkpoint: Path, written: int = -1) -> list[Offset | None]:
     try:
         batch = max(-1 if (done := committed_batch(checkpoint)) is None else done, written)
         if batch < 0:
-            return {}
-        return by_relation(parse_offset_log((checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")), inputs)
+            return []
+        return parse_offset_log((checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        return []
 
 
 def initial(checkpoint: Path, inputs: Sequence[Input]) -> dict[str, Offset]:

@@ -175,7 +175,8 @@ class _Deploy:
     tell: Tell
 
     def run(self) -> Deployment:
-        await_settled(self.store, self.spec.name, self.tell)
+        if self.full_refresh or not self._is_being_built():
+            await_settled(self.store, self.spec.name, self.tell, TAKEOVER)
         spec, old = self.spec, self.store.find_desired(self.spec.name)
         planned = self._planned()
         if old is None:
@@ -307,6 +308,7 @@ class _Deploy:
         rebuilt = self._rebuilt_inputs()
         # A model that Spark rejects is found out before anything is given up.
         _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=True, dry=True)
+        again = is_rebuilt(self.store.rebuild(self.spec.name))
         for stream in (self.spec.name, *reading):  # the readers begin anew in this run, on the new rows
             self._end_rebuild(stream, alone=True)
         aside = spec_beside(self.spec, rebuilt)
@@ -321,6 +323,7 @@ class _Deploy:
             verdict=planned.verdict.value,
             inputs=rebuilt,
             readers=reading,
+            again=again,
         )
         if made is None:
             raise _TakenOverError
@@ -334,13 +337,13 @@ class _Deploy:
 
     def _is_being_built(self) -> bool:
         rebuild = self.store.rebuild(self.spec.name)
-        return rebuild is not None and rebuild.spec_hash == self.spec.hash
+        return rebuild is not None and is_rebuilt(rebuild) and rebuild.spec_hash == self.spec.hash
 
     def _end_rebuild(self, stream: str | None = None, *, alone: bool = False) -> None:
         """What is deployed now takes the place of a rebuild that is under way."""
         name = stream or self.spec.name
         ended = self.store.end_rebuild(name, alone=alone)
-        await_settled(self.store, name, self.tell)
+        await_settled(self.store, name, self.tell, TAKEOVER)
         if not ended:
             raise _TakenOverError
 

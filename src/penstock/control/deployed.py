@@ -56,10 +56,10 @@ def spec_of(want: Desired) -> StreamSpec | None:
     return StreamSpec.if_known(want.spec_json)
 
 
-def looking_up(store: Store, relation: str) -> list[str]:
-    """The streams that read a table as it stands, at each of their batches."""
-    deployed = deployed_streams(store).values()
-    return [each.stream for each in deployed if each.spec is not None and _looks_up(each.spec, relation)]
+def looking_up(store: Store, relation: str, *, hidden: bool = False) -> list[str]:
+    """The streams that read a table as it stands, at each of their batches; with `hidden` also those of rebuilds."""
+    specs = [(want.stream, spec_of(want)) for want in store.all_desired(hidden=hidden)]
+    return [stream for stream, spec in specs if spec is not None and _looks_up(spec, relation)]
 
 
 def _looks_up(spec: StreamSpec, relation: str) -> bool:

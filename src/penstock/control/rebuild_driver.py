@@ -10,14 +10,27 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.offsets import Offset, committed, initial
-from penstock.compiler.spec import StreamSpec, TableStreamInput
-from penstock.control.delta_log import has_changes_after
+from penstock.checkpoint.offsets import Offset, committed, committed_in_tables, initial
+from penstock.compiler.spec import Input, KafkaInput, StreamSpec, TableInput, TableStreamInput
+from penstock.control.delta_log import has_changes_after, table_id
 from penstock.control.deployed import looking_up, spec_of
 from penstock.control.lag import table_path
-from penstock.control.rebuilds import Advance, Ask, Finish, GiveUp, Seen, Step, TakeOver, groups, level, next_step
+from penstock.control.rebuilds import (
+    Advance,
+    Ask,
+    Finish,
+    GiveUp,
+    Seen,
+    Step,
+    TakeOver,
+    caught_up,
+    groups,
+    level,
+    next_step,
+)
 from penstock.control.streams import restart_runs
 from penstock.paths import ProjectPaths, beside, is_beside, original
 from penstock.store import Actual, Command, Rebuild, RebuildPhase, Store
@@ -41,11 +54,42 @@ class RebuildDriver:
         for members, awaited in groups(rebuilds, self._store.rebuild_links()):
             seen = [self._seen(rebuilds[each], actual, open_for, engine=engine) for each in members]
             ordered = upstream_first(seen)
-            step = next_step(ordered, now, awaited)
+            step = next_step(ordered, now, awaited | self._missing(ordered))
             if step is not None:
                 self._take([each.rebuild for each in ordered], step, now)
                 moved = True
         return moved
+
+    def early(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> set[str]:
+        """The streams of rebuilds that are not to start yet: a table that they look up has not caught up."""
+        found = set()
+        for stream, rebuild in rebuilds.items():
+            name = beside(stream)
+            known = actual.get(name) or Actual(stream=name)
+            if rebuild.phase is not RebuildPhase.CATCHING_UP or known.batch_id is not None:
+                continue
+            built = self._built(rebuild)
+            looked_up = [each.relation for each in built.inputs if isinstance(each, TableInput)] if built else []
+            above = [original(relation) for relation in looked_up if is_beside(relation)]
+            if not all(self._is_ready(each, rebuilds, actual) for each in above):
+                found.add(name)
+        return found
+
+    def _is_ready(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
+        """Whether a rebuild has caught up, and all whose new rows it reads."""
+        rebuild = rebuilds.get(stream)
+        if rebuild is None or rebuild.phase is not RebuildPhase.CATCHING_UP:
+            return rebuild is not None and rebuild.phase in (RebuildPhase.SETTLING, RebuildPhase.STANDING)
+        old, new = (actual.get(name) or Actual(stream=name) for name in (stream, beside(stream)))
+        built = self._built(rebuild)
+        above = [original(each.relation) for each in built.inputs if is_beside(each.relation)] if built else []
+        return caught_up(old, new) and all(self._is_ready(each, rebuilds, actual) for each in above)
+
+    def _missing(self, group: Sequence[Seen]) -> set[str]:
+        """Streams whose new rows somebody of the group reads, and whose rebuilds are not part of it: they begin anew,
+        or the rebuild that reads them ends."""
+        read = [each.relation for seen in group if (built := self._built(seen.rebuild)) for each in built.inputs]
+        return {original(relation) for relation in read if is_beside(relation)} - {each.stream for each in group}
 
     def _seen(self, rebuild: Rebuild, actual: Mapping[str, Actual], open_for: set[str], *, engine: bool) -> Seen:
         names = (rebuild.stream, beside(rebuild.stream))
@@ -57,6 +101,7 @@ class RebuildDriver:
         return Seen(
             rebuild, old, new, engine, busy, self._level(rebuild), self._answer(rebuild),
             above=above, drained=self._drained(rebuild, built),
+            window=built.trigger.time_window_ms / 1000 if built and read else 0.0,
         )  # fmt: skip
 
     def _take(self, group: Sequence[Rebuild], step: Step, now: float) -> None:
@@ -87,7 +132,7 @@ class RebuildDriver:
         for rebuild in group:
             self._say(f"{rebuild.stream}: generation {rebuild.generation} has taken over")
             spec = StreamSpec.from_json(rebuild.spec_json)
-            restart_runs(self._store, looking_up(self._store, spec.output.shown))
+            restart_runs(self._store, looking_up(self._store, spec.output.shown, hidden=True))
 
     def _answer(self, rebuild: Rebuild) -> Command | None:
         phase, number = self._asked.get(rebuild.stream, (None, 0))
@@ -105,7 +150,7 @@ class RebuildDriver:
         before = spec_of(old)
         if before is None or built is None:
             return True  # of another version of Penstock: what it has read cannot be compared
-        passed = committed(self._paths.checkpoint(old.stream, old.checkpoint_id), before.inputs)
+        passed = self._places(self._paths.checkpoint(old.stream, old.checkpoint_id), before.inputs)
         return level(passed, self._read(rebuild, built), [item.relation for item in built.inputs])
 
     def _drained(self, rebuild: Rebuild, built: StreamSpec | None) -> bool:
@@ -120,7 +165,17 @@ class RebuildDriver:
     def _read(self, rebuild: Rebuild, built: StreamSpec) -> dict[str, Offset]:
         """Up to where the new generation has read: where it began counts, too."""
         checkpoint = self._paths.checkpoint(rebuild.stream, rebuild.checkpoint_id)
-        return initial(checkpoint, built.inputs) | committed(checkpoint, built.inputs)
+        return initial(checkpoint, built.inputs) | self._places(checkpoint, built.inputs)
+
+    def _places(self, checkpoint: Path, inputs: Sequence[Input]) -> dict[str, Offset]:
+        """Where a checkpoint stands in its inputs. Tables are known by their ids: the order of sources is Spark's."""
+        found = committed(checkpoint, [each for each in inputs if isinstance(each, KafkaInput)])
+        in_tables = committed_in_tables(checkpoint)
+        for name in [each.relation for each in inputs if isinstance(each, TableStreamInput)]:
+            place = in_tables.get(table_id(table_path(self._paths, name)) or "")
+            if place is not None:
+                found[name] = place
+        return found
 
 
 def upstream_first(group: Sequence[Seen]) -> list[Seen]:

@@ -9,8 +9,10 @@ Rules
   to stand one after the other, upstream first: each has read all that those above it have written. Then the rows of all
   are replaced. What does not come to stand in time is tried again later; the old generations go on meanwhile.
 - Until the phase "taking over" everything can be taken back: the old generation goes on as if nothing had been. From
-  there on it is carried to its end, however often the engine dies; only an engine that says that it could not replace
-  the first rows takes it back.
+  there on it is carried to its end, however often the engine dies; only an engine that says that nothing was replaced
+  takes it back.
+- A new generation that looks up a table which is rebuilt as well starts when that one has caught up: rows that it made
+  of fewer would stay.
 - A new generation that is quarantined ends its rebuild, and the group; the error is kept for people.
 """
 
@@ -21,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.checkpoint.offsets import Offset
-from penstock.errors.catalogue import ENGINE_LOST, LEASE_LOST, REBUILD_FAILED, TAKEOVER_UNFINISHED
+from penstock.errors.catalogue import ENGINE_LOST, LEASE_LOST, REBUILD_FAILED
 from penstock.paths import beside, shown
 from penstock.store import Actual, Command, Desired, LinkKind, Rebuild, RebuildLink, RebuildPhase, StreamState, Wanted
 from penstock.store.rebuilds import OPEN, component
@@ -47,6 +49,7 @@ class Seen:
     answer: Command | None = None  # to what was asked last in this phase
     above: frozenset[str] = frozenset()  # streams of the group whose new rows it reads as they come
     drained: bool = True  # it has read all that the new generations above it have written
+    window: float = 0.0  # seconds between two looks at its inputs
 
     @property
     def stream(self) -> str:
@@ -115,8 +118,8 @@ def next_step(group: Sequence[Seen], now: float, awaited: Iterable[str] = ()) ->
         return _clearing(group[0])
     if phases == {RebuildPhase.FAILED}:
         return None
-    if phases == {RebuildPhase.TAKING_OVER}:
-        return _taking_over(group, now)
+    if RebuildPhase.TAKING_OVER in phases:
+        return _taking_over(group, now) if len(phases) == 1 else None
     for each in group:
         if each.new.state is StreamState.QUARANTINED:
             return _gave_up(each.stream, each.new.error_code, each.new.error)
@@ -127,10 +130,13 @@ def next_step(group: Sequence[Seen], now: float, awaited: Iterable[str] = ()) ->
 
 
 def held(
-    desired: Iterable[Desired], rebuilds: Mapping[str, Rebuild], links: Iterable[RebuildLink] = ()
+    desired: Iterable[Desired],
+    rebuilds: Mapping[str, Rebuild],
+    links: Iterable[RebuildLink] = (),
+    early: Iterable[str] = (),
 ) -> list[Desired]:
-    """What is wanted of each stream while rebuilds need some of them to stand still."""
-    still: set[str] = set()
+    """What is wanted of each stream while rebuilds need some of them to stand still. For others it is too `early`."""
+    still = set(early)
     for stream, rebuild in rebuilds.items():
         if rebuild.phase in OPEN and rebuild.phase is not RebuildPhase.CATCHING_UP:
             still.add(stream)
@@ -203,7 +209,8 @@ def _settling(group: Sequence[Seen], now: float) -> Step | None:
         late = now - each.rebuild.updated_at >= SETTLE_AT_MOST
         if each.above <= standing and each.drained and (each.level or late):
             return Advance(RebuildPhase.STANDING, (each.stream,))
-    if any(now - each.rebuild.updated_at >= STAND_AT_MOST for each in moving):
+    patience = STAND_AT_MOST + 2 * sum(each.window for each in group)
+    if any(now - each.rebuild.updated_at >= patience for each in moving):
         return _all(group, RebuildPhase.CATCHING_UP)
     return None
 
@@ -219,11 +226,11 @@ def _taking_over(group: Sequence[Seen], now: float) -> Step | None:
     answer = first.answer
     if answer is not None and answer.state == "done":
         return TakeOver()
-    code = (answer.result or {}).get("code") if answer is not None else None
-    if answer is not None and code not in (*_OF_ENGINE, TAKEOVER_UNFINISHED.code):
-        return _gave_up(first.stream, code, (answer.result or {}).get("message"))
-    if answer is not None and code == TAKEOVER_UNFINISHED.code and now - answer.created_at < AGAIN:
-        return None
+    result = (answer.result or {}) if answer is not None else {}
+    if result.get("code") == REBUILD_FAILED.code:
+        return _gave_up(first.stream, REBUILD_FAILED.code, result.get("message"))
+    if answer is not None and result.get("code") not in _OF_ENGINE and now - answer.created_at < AGAIN:
+        return None  # whether anything was replaced is not known, or something was
     stopped = all(each.old.state in _ENDED and each.new.state in _ENDED for each in group)
     return Ask("takeover") if stopped and first.engine else None
 

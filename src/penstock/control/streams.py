@@ -87,7 +87,7 @@ def await_settled(store: Store, stream: str, tell: Tell, wait: float = WAIT, *, 
     if wait_for(settled, wait, tell=tell, message=f"Waiting for the rebuild of {stream} to end") is None:
         raise ENGINE_DOWN.error(
             f"Waited {wait:.0f} s for the rebuild of '{stream}' to end.",
-            hint="It does as soon as the supervisor and the engine run; 'penstock up' starts them.",
+            hint="It needs supervisor and engine ('penstock up'); 'penstock logs supervisor' says how far it is.",
         )
 
 

@@ -38,7 +38,7 @@ from penstock.errors import PenstockError
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD
 from penstock.paths import ProjectPaths
 from penstock.project.maintenance import KEEP_MS, MaintenanceSettings, OwnMaintenance
-from penstock.store import Desired, Store
+from penstock.store import Desired, RebuildPhase, Store
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ _AGAIN = 60.0  # seconds after a compaction that gave up
 _LOOK = 10.0
 _COMMITS = 20  # since the log's last checkpoint, before a new one is written here
 _HOUR = 3600.0
+_REPLACING = (RebuildPhase.STANDING, RebuildPhase.TAKING_OVER)
 _OTHER_VERSION = "was deployed by another version of Penstock"
 
 
@@ -294,7 +295,10 @@ class Maintenance:
     def look(self) -> list[Done]:
         """Maintain the tables whose time has come."""
         done = []
+        replaced = {each.stream for each in self._store.rebuilds().values() if each.phase in _REPLACING}
         for want in self._store.all_desired():
+            if want.stream in replaced:
+                continue  # a commit would be in the way of the one that replaces its rows
             every = self._of(StreamSpec.if_known(want.spec_json)).every / 1000
             due = self._next.setdefault(want.stream, time.monotonic() + min(_FIRST, every))
             if time.monotonic() < due or self._ending.is_set():

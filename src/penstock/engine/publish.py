@@ -155,6 +155,20 @@ class Publisher:
         return begun.exists()
 
 
+def newest_published(broker: Broker, publish: Publish, stream: str, checkpoint: Path, checkpoint_id: str) -> int:
+    """The newest batch of a stream that is sure to be in its topic; whoever still publishes for it is shut out."""
+    if publish.delivery != "exactly_once":
+        done = committed_batch(checkpoint)
+        return NO_BATCH if done is None else done
+    name = application(stream, checkpoint_id)
+    producer = TransactionalProducer(broker.bootstrap, publish.topic, dict(broker.options), name)
+    try:
+        known = producer.fence()
+    finally:
+        producer.close()
+    return NO_BATCH if known is None else known
+
+
 def to_messages(
     rows: Iterable[pa.RecordBatch], key: Encoder, value: Encoder, *, named: tuple[str, ...], stream: str
 ) -> Iterator[Message]:

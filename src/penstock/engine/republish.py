@@ -18,6 +18,12 @@ from penstock.engine.tables import quoted_name
 
 _TEXT, _ROW, _COUNT, _NUMBER = "_penstock_text", "_penstock_row", "_penstock_count", "_penstock_number"
 
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # without it, to the millisecond
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 
 def lacking(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The rows to publish when the new rows replace the old ones, which are published."""
@@ -61,4 +67,4 @@ def _row(rows: DataFrame) -> Column:
 
 def _text(rows: DataFrame) -> Column:
     ordered = [F.col(quoted_name(name)) for name in sorted(rows.columns)]
-    return F.to_json(F.struct(*ordered), {"ignoreNullFields": "false"}).alias(_TEXT)
+    return F.to_json(F.struct(*ordered), _EXACT).alias(_TEXT)

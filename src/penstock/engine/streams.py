@@ -436,11 +436,13 @@ class Streams:
         for each in members:
             self._stop_live(each.spec.name)
             self._stop_live(beside(each.spec.name))
-        done = takeover.take_over(runtime.own_session(self._spark), self._token, members)
-        for each in members:
-            if each.spec.output.view is not None:
-                job = self._job_of(each.spec)
+
+        def views() -> None:
+            for job in [self._job_of(each.spec) for each in members if each.spec.output.view is not None]:
                 runtime.ensure_view(runtime.session_for(self._spark, job.STREAM), job.STREAM, anew=True)
+
+        done = takeover.take_over(runtime.own_session(self._spark), self._token, members, views)
+        for each in members:
             log.info(
                 "%s: the rows of checkpoint %s %s in", each.spec.name, each.checkpoint_id, "are" if done else "were"
             )
@@ -460,7 +462,16 @@ class Streams:
             )  # fmt: skip
 
         old = StreamSpec.if_known(want.spec_json)
-        return takeover.Member(spec, checkpoint_id, checkpoint, old, want.checkpoint_id, publisher)
+
+        def published() -> int:
+            assert old is not None
+            assert old.publish is not None
+            place = self._paths.checkpoint(spec.name, want.checkpoint_id)
+            return publish.newest_published(
+                runtime.profile_broker(self._spark), old.publish, old.name, place, want.checkpoint_id
+            )
+
+        return takeover.Member(spec, checkpoint_id, checkpoint, old, want.checkpoint_id, publisher, published)
 
     def _job_of(self, spec: StreamSpec) -> ModuleType:
         return jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "takeover" / "job.py")

@@ -9,7 +9,8 @@ Rules
   checkpoint goes on with the tables that have their rows now (`checkpoint.moved`).
 - What the topic of a published stream lacks of the new rows is published with the same identity. Without a table, all
   rows of the rebuild are.
-- When some rows are in and others could not be put, it is for whoever asked to ask again: nothing is done twice.
+- An error says whether anything was replaced. When some rows are in and others could not be put, it is for whoever
+  asked to ask again: nothing is done twice.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from penstock.compiler.spec import OutputMode, StreamSpec, TableStreamInput
 from penstock.engine import republish, tables
 from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
 from penstock.engine.publish import Publisher, by_partition
-from penstock.errors import Location
-from penstock.errors.catalogue import LEASE_LOST, REBUILD_FAILED, TAKEOVER_UNFINISHED
+from penstock.errors import Location, PenstockError
+from penstock.errors.catalogue import LEASE_LOST, PUBLISH_NULL_KEY, REBUILD_FAILED, TAKEOVER_UNFINISHED
 from penstock.paths import beside
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Member:
     old: StreamSpec | None  # None: of another version of Penstock
     old_checkpoint: str
     publisher: Callable[[], Publisher]  # of the new generation; asked for only if it publishes
+    published: Callable[[], int]  # the newest batch of the old one that is sure to be in its topic
 
     @property
     def app(self) -> str:
@@ -59,21 +61,54 @@ class Member:
         return Location(self.spec.path)
 
 
-def take_over(session: SparkSession, token: int, members: Sequence[Member]) -> bool:
-    """Replace the rows of streams by those of their rebuilds, upstream first; False when that is done already."""
-    begun = any(_is_in(session, each) for each in members)
-    done = False
-    for each in members:
-        try:
-            done = _taken_over(session, token, each, members) or done
-        except Exception as problem:
-            if not (begun or done or _is_in(session, each)):
-                raise
-            raise TAKEOVER_UNFINISHED.error(f"{each.spec.name}: {problem}", at=each.at) from problem
-    return done
+@dataclass
+class _Progress:
+    begun: bool = False  # something was replaced or published, or may have been
 
 
-def _taken_over(session: SparkSession, token: int, member: Member, members: Sequence[Member]) -> bool:
+def take_over(session: SparkSession, token: int, members: Sequence[Member], then: Callable[[], None]) -> bool:
+    """Replace the rows of streams by those of their rebuilds, upstream first; False when that is done already.
+
+    `then` is done when all rows are in.
+    """
+    progress = _Progress()
+    try:
+        progress.begun = any(_is_in(session, each) for each in members)
+        for each in members:
+            _check_keys(session, each)
+        done = [_taken_over(session, token, each, members, progress) for each in members]
+        then()
+    except Exception as problem:
+        if isinstance(problem, PenstockError) and problem.kind is LEASE_LOST:
+            raise
+        names = ", ".join(each.spec.name for each in members)
+        kind = TAKEOVER_UNFINISHED if progress.begun or _may_be_in(session, members) else REBUILD_FAILED
+        raise kind.error(f"{names}: {problem}", at=members[0].at) from problem
+    return any(done)
+
+
+def _may_be_in(session: SparkSession, members: Sequence[Member]) -> bool:
+    try:
+        return any(_is_in(session, each) for each in members)
+    except Exception:  # of an engine that is about to end: nobody knows
+        log.exception("whether rows were replaced is not known")
+        return True
+
+
+def _check_keys(session: SparkSession, member: Member) -> None:
+    """Find out before anything is replaced what could not be published."""
+    spec, hidden = member.spec, beside(member.spec.output.relation)
+    keys = spec.publish.key if spec.publish is not None and spec.output.mode is OutputMode.UPSERT else ()
+    if not keys or not tables.exists(session, hidden):
+        return
+    missing = " or ".join(f"{tables.quoted_name(key)} is null" for key in keys)
+    if not session.read.format("delta").load(tables.location(session, hidden)).where(missing).isEmpty():
+        raise PUBLISH_NULL_KEY.error(f"{spec.name}: a row is published by {', '.join(keys)}, which is null.")
+
+
+def _taken_over(
+    session: SparkSession, token: int, member: Member, members: Sequence[Member], progress: _Progress
+) -> bool:
     spec = member.spec
     hidden = beside(spec.output.relation)
     source = tables.location(session, hidden) if tables.exists(session, hidden) else None
@@ -84,11 +119,14 @@ def _taken_over(session: SparkSession, token: int, member: Member, members: Sequ
         mark = fenced(source, application(beside(spec.name), member.checkpoint_id), token)
         if spec.has_table:
             _rows(session, token, member, source, mark)
+            progress.begun = True
     if spec.has_table:
         tables.keep_checks(session, spec.output.relation, dict(spec.output.checks), member.at)
     _go_on_with(session, member, members)
     if spec.publish is not None:
-        _publish(session, member, source)
+        rows = _lacking(session, member, source)
+        progress.begun = True  # a broker that does not answer may have taken them
+        _publish(session, member, source, rows)
     if not spec.has_table:
         tables.drop(session, spec.output.relation, spec.name)  # it had one before
     return not done
@@ -107,12 +145,17 @@ def _rows(session: SparkSession, token: int, member: Member, source: str, mark: 
     _make_sure(session, spec)
     path = tables.location(session, table)
     fenced(path, application(spec.name, member.old_checkpoint), token)
-    try:
-        tables.keep_checks(session, table, {}, member.at)  # those of the old rows say nothing about the new ones
-        _replace(session, source, path, member.app, mark)
-    except BaseException:
-        _as_before(session, member)
-        raise
+    for left in reversed(range(_TRIES)):
+        try:
+            tables.keep_checks(session, table, {}, member.at)  # those of the old rows say nothing about the new ones
+            _replace(session, source, path, member.app, mark)
+        except BaseException as problem:
+            if left and "Concurrent" in str(problem):
+                log.info("%s: somebody else's commit came first; its rows are replaced again", spec.name)
+                continue
+            _as_before(session, member)
+            raise
+        return
 
 
 def _go_on_with(session: SparkSession, member: Member, members: Sequence[Member]) -> None:
@@ -132,9 +175,8 @@ def _go_on_with(session: SparkSession, member: Member, members: Sequence[Member]
         log.info("%s: %s batches of its checkpoint stand in %s now", member.spec.name, changed, ", ".join(read))
 
 
-def _publish(session: SparkSession, member: Member, source: str | None) -> None:
+def _publish(session: SparkSession, member: Member, source: str | None, rows: DataFrame) -> None:
     """Publish what the topic lacks, unless that is done."""
-    rows = _lacking(session, member, source)
     publisher = member.publisher()
     try:
         publisher.fence()
@@ -154,6 +196,9 @@ def _lacking(session: SparkSession, member: Member, source: str | None) -> DataF
     new = reader.option("versionAsOf", replaced).load(path)
     if old is None or old.publish != spec.publish or not old.has_table:
         return new
+    written = Mark.of(DeltaTable(path).transaction_version(application(spec.name, member.old_checkpoint)))
+    if member.published() < written.batch_id:
+        return new  # rows that are in the table are not in the topic
     before = session.read.format("delta").option("versionAsOf", replaced - 1).load(path)
     keys = spec.output.keys if spec.output.mode is OutputMode.UPSERT else ()
     if old.output.keys != spec.output.keys or not republish.comparable(new, before, keys):

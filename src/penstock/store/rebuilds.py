@@ -43,19 +43,20 @@ class Rebuilds(Database):
         verdict: str,
         inputs: Collection[str] = (),
         readers: Collection[str] = (),
+        again: bool = False,
         now: float | None = None,
     ) -> Rebuild | None:
         """Build generation N+1 beside the deployed one; a rebuild that failed before is forgotten.
 
         It takes over together with the rebuilds of its `inputs`, whose hidden tables it reads, and with those of its
-        `readers`, which are awaited. None when an input is about to take over, or has: it has to be read anew.
+        `readers`, which are awaited. Begun `again`, it keeps those who wait for it, and rebuilds that go on with it.
+        None when one that it goes with is about to take over, or has: all has to be looked at anew.
         """
         now = time.time() if now is None else now
         name = beside(stream)
         with self._write() as tx:
-            if not _catching_up(tx, inputs):
+            if not _catching_up(tx, [*inputs, *_unlinked(tx, stream, again=again)]):
                 return None
-            _unlink(tx, stream)
             _link(tx, [(stream, reader) for reader in readers], LinkKind.TOGETHER)
             _link(tx, [(above, stream) for above in inputs], LinkKind.TOGETHER)
             last = tx.execute(
@@ -160,6 +161,10 @@ class Rebuilds(Database):
             for seen in group:
                 _change(tx, seen.stream, phase=RebuildPhase.TAKEN_OVER, now=now)
                 _adopt(tx, seen, now)
+            names = {seen.stream for seen in group}
+            for link in _links(tx):
+                if link.upstream in names and link.kind is LinkKind.AFTER:
+                    _new_chance(tx, link.reader, now)  # what it failed of may have been the old columns
         return True
 
     def finish_rebuild(self, seen: Rebuild) -> bool:
@@ -172,7 +177,7 @@ class Rebuilds(Database):
                 done = tx.execute(update(schema.rebuilds).where(*_still(seen)).values(**failed)).rowcount
             if done:
                 _forget(tx, beside(seen.stream))
-                _unlink(tx, seen.stream)
+                _unlinked(tx, seen.stream, again=True)  # if it does not begin again, nobody waits for it any more
         return bool(done)
 
 
@@ -207,11 +212,16 @@ def _link(tx: Connection, pairs: Iterable[tuple[str, str]], kind: LinkKind) -> N
         tx.execute(insert(links).values(upstream=upstream, reader=reader, kind=kind.value))
 
 
-def _unlink(tx: Connection, upstream: str) -> None:
-    """Forget who was linked to a rebuild, but for those that go on: it begins anew, and they with it."""
+def _unlinked(tx: Connection, upstream: str, *, again: bool) -> list[str]:
+    """Forget who was linked to a rebuild, but for rebuilds that go on, which are told, and `again` those who wait."""
     running = [stream for stream, phase in _phases(tx).items() if phase in OPEN]
     links = schema.rebuild_links
-    tx.execute(delete(links).where(links.c.upstream == upstream, links.c.reader.not_in(running)))
+    gone = [links.c.upstream == upstream, links.c.reader.not_in(running)]
+    if again:
+        gone.append(links.c.kind != LinkKind.AFTER.value)
+    tx.execute(delete(links).where(*gone))
+    left = tx.execute(select(links.c.reader, links.c.kind).where(links.c.upstream == upstream))
+    return [str(reader) for reader, kind in left if kind == LinkKind.TOGETHER.value]
 
 
 def _catching_up(tx: Connection, streams: Collection[str]) -> bool:
@@ -249,8 +259,9 @@ def _adopt(tx: Connection, seen: Rebuild, now: float) -> None:
             updated_at=now,
         )
     )
-    tx.execute(delete(schema.records).where(schema.records.c.stream == seen.stream))
-    for table in (schema.records, schema.beginnings):
+    for table in (schema.records, schema.violations):
+        tx.execute(delete(table).where(table.c.stream == seen.stream))
+    for table in (schema.records, schema.violations, schema.beginnings):
         tx.execute(update(table).where(table.c.stream == name).values(stream=seen.stream))
     _new_chance(tx, seen.stream, now)
     _forget(tx, name)
@@ -266,7 +277,10 @@ def _still(seen: Rebuild) -> tuple[Any, ...]:
 
 
 def _forget(tx: Connection, name: str) -> None:
-    for table in (schema.desired, schema.actual, schema.progress, schema.records, schema.beginnings):
+    of_a_stream = (
+        schema.desired, schema.actual, schema.progress, schema.records, schema.violations, schema.beginnings,
+    )  # fmt: skip
+    for table in of_a_stream:
         tx.execute(delete(table).where(table.c.stream == name))
 
 
