@@ -164,7 +164,6 @@ def test_a_new_generation_that_fails_ends_the_rebuild_of_the_whole_chain(world: 
     for spec in old.values():
         platform.deploy(spec)
     world.become(kept=sorted(world.sent), copied=sorted(world.sent))
-    runs = {name: platform.store.actual(spec.name).run_id for name, spec in old.items()}
 
     # A row breaks what the reader promises: neither of the two is replaced.
     project.model("kept", "select k, -v as v from {events}")
@@ -182,9 +181,9 @@ def test_a_new_generation_that_fails_ends_the_rebuild_of_the_whole_chain(world: 
     assert above.startswith(f"It takes over together with {old['copied'].name}, which failed: ")
     world.send(("later", 1))
     world.become(kept=sorted(world.sent), copied=sorted(world.sent))
-    for name, spec in old.items():
+    for spec in old.values():
         actual = platform.store.actual(spec.name)
-        assert (actual.generation, actual.state, actual.run_id) == (1, StreamState.RUNNING, runs[name])
+        assert (actual.generation, actual.state) == (1, StreamState.RUNNING)
         assert not table_path(platform.paths, beside(spec.name)).exists()
 
 

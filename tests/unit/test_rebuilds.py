@@ -96,7 +96,7 @@ def advance(phase: RebuildPhase, *streams: str) -> Advance:
 
 CASES: list[tuple[str, RebuildPhase, dict[str, Any], Step | None]] = [
     ("it reads on while it is behind", P.CATCHING_UP, {}, None),
-    ("it has caught up", P.CATCHING_UP, {"new": LEVEL}, advance(P.SETTLING)),
+    ("it has caught up", P.CATCHING_UP, {"new": LEVEL, "caught_up": True}, advance(P.SETTLING)),
     ("a failure is the supervisor's to repair", P.CATCHING_UP, {"new": new(S.FAILED)}, None),
     ("a quarantine ends it", P.CATCHING_UP, {"new": BROKEN}, GIVEN_UP),
     ("the old one has to stand still first", P.SETTLING, {"new": LEVEL, "level": True}, None),
@@ -194,6 +194,7 @@ def pair(first: RebuildPhase, second: RebuildPhase, **facts: Any) -> list[Seen]:
     """The rebuild of a table, and that of a stream on it; facts of the latter, or of both."""
     of_both = {name: facts.pop(name) for name in ("answer",) if name in facts}
     old_, new_ = facts.pop("old", old(S.STOPPED)), facts.pop("new", LEVEL)
+    of_both |= {"caught_up": facts.pop("caught_up", True)}
     upper = Seen(rebuild(first), facts.pop("upper_old", old_), facts.pop("upper_new", new_), level=True, **of_both)
     lower = rebuild(second, stream=READER, updated_at=facts.pop("since", NOW - 5))
     return [upper, Seen(lower, old_, new_, above=frozenset({STREAM}), **({"level": True} | facts | of_both))]
@@ -203,7 +204,7 @@ BOTH = (STREAM, READER)
 STANDS = {"upper_new": new(S.STOPPED)}
 GROUPS: list[tuple[str, list[Seen], Step | None]] = [
     ("all have caught up", pair(P.CATCHING_UP, P.CATCHING_UP), advance(P.SETTLING, *BOTH)),
-    ("one has not", pair(P.CATCHING_UP, P.CATCHING_UP, new=new(), upper_new=LEVEL), None),
+    ("one has not", pair(P.CATCHING_UP, P.CATCHING_UP, caught_up=False), None),
     ("upstream comes to stand first", pair(P.SETTLING, P.SETTLING), advance(P.STANDING, STREAM)),
     ("it has not stopped writing", pair(P.STANDING, P.SETTLING), None),
     ("then the reader", pair(P.STANDING, P.SETTLING, **STANDS), advance(P.STANDING, READER)),
@@ -253,7 +254,7 @@ def test_a_group_waits_for_readers_whose_rebuilds_have_not_begun() -> None:
     links = [RebuildLink(STREAM, READER, LinkKind.TOGETHER), RebuildLink(STREAM, "shop.new", LinkKind.AFTER)]
     alone = {STREAM: rebuild(P.CATCHING_UP)}
     assert groups(alone, links) == [([STREAM], {READER})]
-    caught = [Seen(rebuild(P.CATCHING_UP), old(), LEVEL)]
+    caught = [Seen(rebuild(P.CATCHING_UP), old(), LEVEL, caught_up=True)]
     assert next_step(caught, NOW, {READER}) is None
     assert next_step(caught, NOW) == advance(P.SETTLING)
     both = alone | {READER: rebuild(P.CATCHING_UP, stream=READER)}
@@ -544,14 +545,37 @@ def test_a_reader_of_new_rows_waits_for_a_rebuild_that_begins_anew(store: Store,
 
     # It does not even start before the rows that it looks up are there.
     hidden = {READER: old(), beside(READER): new(S.PENDING)}
-    assert driver.early(store.rebuilds(), hidden) == {beside(READER)}
+    assert driver.early(store.rebuilds(), hidden, NOW) == {beside(READER)}
     begun(store)
-    assert driver.early(store.rebuilds(), hidden | {HIDDEN: new()}) == {beside(READER)}
-    assert driver.early(store.rebuilds(), hidden | {STREAM: old(), HIDDEN: LEVEL}) == set()
+    assert driver.early(store.rebuilds(), hidden | {HIDDEN: new()}, NOW) == {beside(READER)}
+    assert driver.early(store.rebuilds(), hidden | {STREAM: old(), HIDDEN: LEVEL}, NOW) == set()
     begun_before = hidden | {beside(READER): new(S.PENDING, batch_id=3), HIDDEN: new()}
-    assert driver.early(store.rebuilds(), begun_before) == set(), "it goes on once it has begun"
+    assert driver.early(store.rebuilds(), begun_before, NOW) == set(), "it goes on once it has begun"
     wants = [Desired(beside(READER), 1, "h", "{}", "c", Wanted.RUNNING, 0.0)]
     assert [each.wanted for each in held(wants, store.rebuilds(), early=[beside(READER)])] == [Wanted.STOPPED]
+
+
+def test_a_reader_has_caught_up_only_with_what_was_written_to_the_end(
+    store: Store, project_paths: ProjectPaths
+) -> None:
+    store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    begun(store, readers=[READER])
+    below = spec(beside(READER), TableStreamInput(view="u", relation=HIDDEN)).to_json()
+    made = store.begin_rebuild(
+        READER, SPEC, "h2", beside_json=below, beside_hash="b", verdict="REBUILD", inputs=[STREAM]
+    )
+    assert made is not None
+    driver = RebuildDriver(project_paths, store, lambda _: None)
+
+    def look(at: float, upper: Actual, lower_at: float) -> bool:
+        lower = replace(LEVEL, stream=beside(READER), lag_at=lower_at)
+        actual = {STREAM: old(), READER: old(), HIDDEN: upper, beside(READER): lower}
+        return driver.drive(store.rebuilds(), actual, engine=True, now=at)
+
+    assert not look(NOW, new(), NOW), "nothing was there that it could be behind of"
+    assert not look(NOW + 1, LEVEL, NOW), "how far it is behind was measured before the last rows came"
+    assert look(NOW + 2, LEVEL, NOW + 1.5)
+    assert set(phases(store).values()) == {P.SETTLING}
 
 
 def test_what_is_dropped_is_not_awaited(store: Store) -> None:

@@ -34,6 +34,7 @@ from penstock.control.rebuilds import (
 from penstock.control.streams import restart_runs
 from penstock.paths import ProjectPaths, beside, is_beside, original
 from penstock.store import Actual, Command, Rebuild, RebuildPhase, Store
+from penstock.store.rebuilds import OPEN
 
 
 class RebuildDriver:
@@ -44,6 +45,7 @@ class RebuildDriver:
         self._store = store
         self._say = say
         self._asked: dict[str, tuple[RebuildPhase, int]] = {}  # stream -> the command of this phase
+        self._caught_up: dict[tuple[str, int], float] = {}  # stream and generation -> since when
 
     def drive(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], *, engine: bool, now: float) -> bool:
         """Take the next step of each group; True when one was taken, and what is wanted has changed."""
@@ -52,7 +54,10 @@ class RebuildDriver:
         open_for = {command.stream for command in self._store.open_commands()}
         moved = False
         for members, awaited in groups(rebuilds, self._store.rebuild_links()):
-            seen = [self._seen(rebuilds[each], actual, open_for, engine=engine) for each in members]
+            caught = {each: self._has_caught_up(each, rebuilds, actual, now) for each in members}
+            seen = [
+                self._seen(rebuilds[each], actual, open_for, engine=engine, caught=caught[each]) for each in members
+            ]
             ordered = upstream_first(seen)
             step = next_step(ordered, now, awaited | self._missing(ordered))
             if step is not None:
@@ -60,7 +65,7 @@ class RebuildDriver:
                 moved = True
         return moved
 
-    def early(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> set[str]:
+    def early(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], now: float) -> set[str]:
         """The streams of rebuilds that are not to start yet: a table that they look up has not caught up."""
         found = set()
         for stream, rebuild in rebuilds.items():
@@ -71,19 +76,35 @@ class RebuildDriver:
             built = self._built(rebuild)
             looked_up = [each.relation for each in built.inputs if isinstance(each, TableInput)] if built else []
             above = [original(relation) for relation in looked_up if is_beside(relation)]
-            if not all(self._is_ready(each, rebuilds, actual) for each in above):
+            if not all(self._has_caught_up(each, rebuilds, actual, now) for each in above):
                 found.add(name)
         return found
 
-    def _is_ready(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
-        """Whether a rebuild has caught up, and all whose new rows it reads."""
+    def _has_caught_up(
+        self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], now: float
+    ) -> bool:
+        """Whether a rebuild has caught up, with all that those have written whose new rows it reads.
+
+        A stream that has read the few rows that were there is not behind. So what counts is how far it was behind at a
+        time when those above it had caught up.
+        """
         rebuild = rebuilds.get(stream)
-        if rebuild is None or rebuild.phase is not RebuildPhase.CATCHING_UP:
-            return rebuild is not None and rebuild.phase in (RebuildPhase.SETTLING, RebuildPhase.STANDING)
+        if rebuild is None or rebuild.phase not in OPEN:
+            return False
+        if rebuild.phase is not RebuildPhase.CATCHING_UP:
+            return True
         old, new = (actual.get(name) or Actual(stream=name) for name in (stream, beside(stream)))
-        built = self._built(rebuild)
+        built, key = self._built(rebuild), (stream, rebuild.generation)
         above = [original(each.relation) for each in built.inputs if is_beside(each.relation)] if built else []
-        return caught_up(old, new) and all(self._is_ready(each, rebuilds, actual) for each in above)
+        ready = [self._has_caught_up(each, rebuilds, actual, now) for each in above]
+        if not all(ready) or not caught_up(old, new):
+            self._caught_up.pop(key, None)
+            return False
+        since = [self._caught_up.get((each, rebuilds[each].generation), 0.0) for each in above]
+        if any((new.lag_at or 0.0) <= at for at in since):
+            return False
+        self._caught_up.setdefault(key, now)
+        return True
 
     def _missing(self, group: Sequence[Seen]) -> set[str]:
         """Streams whose new rows somebody of the group reads, and whose rebuilds are not part of it: they begin anew,
@@ -91,7 +112,9 @@ class RebuildDriver:
         read = [each.relation for seen in group if (built := self._built(seen.rebuild)) for each in built.inputs]
         return {original(relation) for relation in read if is_beside(relation)} - {each.stream for each in group}
 
-    def _seen(self, rebuild: Rebuild, actual: Mapping[str, Actual], open_for: set[str], *, engine: bool) -> Seen:
+    def _seen(
+        self, rebuild: Rebuild, actual: Mapping[str, Actual], open_for: set[str], *, engine: bool, caught: bool
+    ) -> Seen:
         names = (rebuild.stream, beside(rebuild.stream))
         old, new = (actual.get(name) or Actual(stream=name) for name in names)
         busy = any(name in open_for for name in names)
@@ -100,7 +123,7 @@ class RebuildDriver:
         above = frozenset(original(name) for name in read if is_beside(name))
         return Seen(
             rebuild, old, new, engine, busy, self._level(rebuild), self._answer(rebuild),
-            above=above, drained=self._drained(rebuild, built),
+            above=above, drained=self._drained(rebuild, built), caught_up=caught,
             window=built.trigger.time_window_ms / 1000 if built and read else 0.0,
         )  # fmt: skip
 

@@ -48,6 +48,7 @@ class Seen:
     level: bool = False  # the new generation has read what the old one has
     answer: Command | None = None  # to what was asked last in this phase
     above: frozenset[str] = frozenset()  # streams of the group whose new rows it reads as they come
+    caught_up: bool = False
     drained: bool = True  # it has read all that the new generations above it have written
     window: float = 0.0  # seconds between two looks at its inputs
 
@@ -124,7 +125,7 @@ def next_step(group: Sequence[Seen], now: float, awaited: Iterable[str] = ()) ->
         if each.new.state is StreamState.QUARANTINED:
             return _gave_up(each.stream, each.new.error_code, each.new.error)
     if phases == {RebuildPhase.CATCHING_UP}:
-        ready = not tuple(awaited) and all(caught_up(each.old, each.new) for each in group)
+        ready = not tuple(awaited) and all(each.caught_up for each in group)
         return _all(group, RebuildPhase.SETTLING) if ready else None
     return _settling(group, now)
 
