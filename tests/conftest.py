@@ -26,6 +26,7 @@ from penstock.dev import broker as broker_service
 from penstock.dev import registry as registry_service
 from penstock.dev.broker import Broker
 from penstock.dev.registry import RegistryService
+from penstock.engine import polling
 from penstock.engine.process import Endpoint, read_endpoint
 from penstock.kafka.admin import client_config, create_topics
 from penstock.paths import ProjectPaths
@@ -45,6 +46,8 @@ def pytest_sessionstart() -> None:
 
 
 SECRET_VARIABLE = "TEST_KAFKA_PASSWORD"
+# Streams that have nothing to do look forty times a second, which costs a fifth of a core.
+CALM = {polling.CONF: "100ms"}
 _DEAR = 0.1  # seconds that a look takes
 MakeTopic = Callable[..., str]
 Produce = Callable[..., int]
@@ -173,7 +176,9 @@ class Platform:
 @pytest.fixture(scope="session")
 def platform(broker_paths: ProjectPaths, broker: Broker) -> Iterator[Platform]:
     """A running engine under its supervisor, for all tests of the run."""
-    settings = RuntimeSettings(target="dev", schema="default", kafka=KafkaSettings(embedded=True))
+    settings = RuntimeSettings(
+        target="dev", schema="default", kafka=KafkaSettings(embedded=True), engine=EngineSettings(spark_conf=CALM)
+    )
     yield from _running(broker_paths, settings, broker)
 
 
@@ -182,7 +187,7 @@ def sharing_platform(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -
     """An engine on which two streams are enough to share the reading of their topic."""
     settings = RuntimeSettings(
         target="dev", schema="default", kafka=KafkaSettings(bootstrap=broker.bootstrap),
-        engine=EngineSettings(spark_conf={"spark.penstock.shared_reading": "2"}),
+        engine=EngineSettings(spark_conf=CALM | {"spark.penstock.shared_reading": "2"}),
     )  # fmt: skip
     yield from _running(ProjectPaths(tmp_path_factory.mktemp("sharing")), settings, broker)
 

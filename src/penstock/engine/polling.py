@@ -5,6 +5,7 @@ Rules
   their rows fresh; fifty that do so take the cores from those that have something to do.
 - So a stream rests the longer the more there are when it starts: all of them together look about as often as a few.
 - Whoever starts a query decides: Spark reads the setting once. A stream keeps its rest until it is started again.
+- What the profile's `spark_conf` says of the setting is the rest of a few.
 """
 
 from __future__ import annotations
@@ -14,6 +15,6 @@ SHORTEST, LONGEST = 25, 200  # milliseconds
 _FEW = 2  # streams
 
 
-def rest_ms(streams: int) -> int:
+def rest_ms(streams: int, shortest: int = SHORTEST) -> int:
     """How long a stream rests after a look that found nothing, one of so many."""
-    return min(max(SHORTEST * streams // _FEW, SHORTEST), LONGEST)
+    return min(max(shortest * streams // _FEW, shortest), max(LONGEST, shortest))

@@ -95,6 +95,7 @@ class Streams:
         self._culprits = Culprits(spark, store, paths, token)
         self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
         self._readers = Readers(spark)
+        self._shortest_rest = int(spark._jsparkSession.sessionState().conf().streamingPollingDelay())
         # A stream test decides what is in a batch.
         self._share_from = int(spark.conf.get(SHARING_CONF, _SHARED_FROM) or 0)
         self._shares = self._share_from > 0 and topic_files.home(spark) is None
@@ -186,7 +187,7 @@ class Streams:
         session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
         self._sessions[want.stream] = session
         functions.forget(session, [name for name, _ in spec.functions])
-        rest = polling.rest_ms(self._wanted())
+        rest = polling.rest_ms(self._wanted(), self._shortest_rest)
         session.conf.set(polling.CONF, f"{rest}ms")
         runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
