@@ -19,7 +19,7 @@ DEAR = ("sharing_platform", "wheel")  # fixtures of a whole run
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """As pytest's own loop, which has its turn when this one says nothing, for the tests that this run takes."""
-    directory = os.environ.get(SHARED)
+    directory = os.environ.pop(SHARED, None)  # a run that a test starts has tests of its own
     if not directory or session.config.option.collectonly or session.testsfailed:
         return None
     taken = _taken(groups(session.items), Path(directory))

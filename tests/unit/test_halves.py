@@ -30,21 +30,23 @@ def test_one({fixture}number):
 
 def test_every_test_is_run_once_and_a_dear_fixture_is_in_one_run(tmp_path: Path) -> None:
     names = [f"test_{number}" for number in range(6)]
+    tests, shared = tmp_path / "tests", tmp_path / "shared"  # beside each other: what is taken has the names of tests
+    tests.mkdir()
+    shared.mkdir()
     for name in names:
         fixture = "wheel, " if name in ("test_1", "test_4") else ""
-        (tmp_path / f"{name}.py").write_text(TESTS.format(name=name, fixture=fixture))
-    (tmp_path / "shared").mkdir()
+        (tests / f"{name}.py").write_text(TESTS.format(name=name, fixture=fixture))
     environment = os.environ | {
-        halves.SHARED: str(tmp_path / "shared"),
+        halves.SHARED: str(shared),
         "PYTHONPATH": str(Path(halves.__file__).parent),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     line = [sys.executable, "-m", "pytest", "-q", "-p", "halves", "-p", "no:cacheprovider", "--rootdir", "."]
-    runs = [subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    runs = [subprocess.Popen(line, cwd=tests, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for run in runs:
         said, _ = run.communicate(timeout=120)
         assert run.returncode == 0, said
-    ran = [tuple(each.split()) for each in (tmp_path / "ran").read_text().splitlines()]
+    ran = [tuple(each.split()) for each in (tests / "ran").read_text().splitlines()]
     assert sorted(each[:2] for each in ran) == sorted((name, str(number)) for name in names for number in range(3))
     by_name = {name: {each[2] for each in ran if each[0] == name} for name in names}
     assert all(len(processes) == 1 for processes in by_name.values())
