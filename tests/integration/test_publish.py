@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import commercials
+import pyarrow as pa
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -17,13 +18,17 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from model_files import Project
 from published_messages import latest, read_topic
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 from schema_messages import avro_serializer, python_of
 from source_files import compiled, entries
 
+from penstock.compiler.spec import Publish
 from penstock.control.locking import complete
 from penstock.control.streams import start_stream, stop_stream
 from penstock.dev.registry import RegistryService
 from penstock.engine.identity import application
+from penstock.engine.publish import Publisher
+from penstock.engine.snapshot import Broker
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import PUBLISH_FORGOTTEN, PUBLISH_SCHEMA, REAL_TIME_SLOTS
 from penstock.kafka.admin import client_config
@@ -189,6 +194,41 @@ def _in_protobuf(client: SchemaRegistryClient, topic: str, part: str, folder: Pa
     (message,) = (each for each in vars(module).values() if isinstance(each, type))
     read, context = ProtobufDeserializer(message, {"use.deprecated.format": False}), SerializationContext(topic, part)
     return lambda raw: read(raw, context)
+
+
+def test_many_rows_are_published_in_several_transactions_of_which_the_last_counts(
+    broker: Any, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, columns = topic(1), StructType([StructField("k", StringType()), StructField("n", LongType())])
+
+    def publisher() -> Publisher:
+        made = Publisher(
+            None, "shop.many", Publish(topic=name, key=("k",)), columns, Broker(broker.bootstrap, ()),  # type: ignore[arg-type]
+            upsert=True, checkpoint=tmp_path, checkpoint_id="g1-x",
+        )  # fmt: skip
+        made.fence()
+        return made
+
+    def rows(*keys: str | None) -> list[pa.RecordBatch]:
+        return [pa.record_batch({"k": [key], "n": [number]}) for number, key in enumerate(keys)]
+
+    # A row that cannot be published comes to light in the third part: the batch is not in the topic.
+    first = publisher()
+    with pytest.raises(PenstockError, match="PEN-4041"):
+        first.send_in_parts(rows("a", "b", "c", "d", None), 7, most=2)
+    first.close()
+    assert len(read_topic(broker.bootstrap, name)) == 4
+    second = publisher()
+    assert second.newest == -1
+    assert second.send_in_parts(rows("a", "b", "c", "d", "e"), 7, most=2) == 5
+    assert second.send_in_parts(rows("a"), 7) == 0, "it is there"
+    second.close()
+    third = publisher()
+    assert third.newest == 7
+    third.close()
+    assert latest(read_topic(broker.bootstrap, name, bytes.decode, _json)) == {
+        key: {"k": key, "n": number} for number, key in enumerate("abcde")
+    }
 
 
 def test_table_and_topic_each_know_which_batches_they_have(

@@ -235,3 +235,22 @@ def test_a_published_table_tells_its_topic_what_the_new_rows_change(world: World
     until("counts", {"k": "k1", "n": 3}, lambda: latest(read("counts"))["k1"])
     until("lines", sorted([*range(12), 10, 11, 50]), lambda: numbers("lines"))
     until("kept", sorted([*range(12), 33, 50]), lambda: numbers("kept"))
+
+    # A row that cannot be published, because it has no key, ends a rebuild before anything is replaced.
+    project.model("counts", counts.replace("select k,", "select if(v = 50, null, k) as k,").replace("by k", "by 1"),
+                  publish={"topic": to["counts"]})  # fmt: skip
+    world.rebuild(project.specs()["counts"])
+    name, before = f"{schema}.counts", world.rows("counts")
+
+    def failed() -> bool:
+        found = platform.store.rebuild(name)
+        return found is not None and found.phase is RebuildPhase.FAILED
+
+    platform.until(failed, "the rebuild to fail", 120, world.seen)
+    rebuild = platform.store.rebuild(name)
+    assert rebuild is not None
+    assert rebuild.error_code == "PEN-3030"
+    assert "published by k, which is null" in (rebuild.error or "")
+    assert world.rows("counts") == before
+    world.send(("k1", 51))
+    until("counts", {"k": "k1", "n": 4}, lambda: latest(read("counts"))["k1"])

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 Encoder = Callable[[Mapping[str, Any]], bytes | None]
 CHUNK = 4096  # rows that are Python values at the same time
+PART = 500_000  # rows in a transaction of many
 _MEMORY = "published.json"
 _PROTO = "published.proto"
 
@@ -142,6 +143,22 @@ class Publisher:
             self.newest = batch_id
         return sent
 
+    def send_in_parts(self, rows: Iterable[pa.RecordBatch], batch_id: int, most: int = PART) -> int:
+        """Publish more than a transaction has time for, unless it is there; how many messages that were.
+
+        The last part says that the batch is in the topic. Should it not come to that, all parts are sent again.
+        """
+        if self.has(batch_id):
+            return 0
+        named = self._publish.key if self._upsert else ()
+        sent = 0
+        for part, is_last in in_parts(rows, most):
+            made = to_messages(part, self._key, self._value, named=named, stream=self._stream)
+            sent += self._producer.send(made, batch_id if is_last else self.newest)
+        if isinstance(self._producer, TransactionalProducer):
+            self.newest = batch_id
+        return sent
+
     def close(self) -> None:
         """Let go of the producer; nothing is sent after that."""
         if not self._closed:
@@ -153,6 +170,17 @@ class Publisher:
         done = committed_batch(self._checkpoint)
         begun = self._checkpoint / "offsets" / str(0 if done is None else done + 1)
         return begun.exists()
+
+
+def in_parts(rows: Iterable[pa.RecordBatch], most: int) -> Iterator[tuple[list[pa.RecordBatch], bool]]:
+    """The rows in parts of at least that many, but for the last one; whether it is the last."""
+    part: list[pa.RecordBatch] = []
+    for each in rows:
+        if sum(before.num_rows for before in part) >= most:
+            yield part, False
+            part = []
+        part.append(each)
+    yield part, True
 
 
 def newest_published(broker: Broker, publish: Publish, stream: str, checkpoint: Path, checkpoint_id: str) -> int:
@@ -218,6 +246,11 @@ def _encoders(session: SparkSession, publish: Publish, found: Layout, memory: Me
     if publish.key_format == "json":
         return _of(found.key[0], encoders.json_value_encoder(found.key[0]), null=True), value
     return _of(found.key[0], made.get("key") or encoders.text_encoder(found.key[0])), value
+
+
+def cannot_be_null(publish: Publish) -> bool:
+    """Whether the key is the bare value of one column, in a format that cannot say null."""
+    return len(publish.key) == 1 and publish.key_format in ("string", "avro")
 
 
 def _of(field: Field, encode: Callable[[Any], bytes], *, null: bool = False) -> Encoder:

@@ -30,7 +30,7 @@ from penstock.checkpoint.offsets import committed_batch
 from penstock.compiler.spec import OutputMode, StreamSpec, TableStreamInput
 from penstock.engine import republish, tables
 from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
-from penstock.engine.publish import Publisher, by_partition
+from penstock.engine.publish import Publisher, by_partition, cannot_be_null
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, PUBLISH_NULL_KEY, REBUILD_FAILED, TAKEOVER_UNFINISHED
 from penstock.paths import beside
@@ -98,12 +98,14 @@ def _may_be_in(session: SparkSession, members: Sequence[Member]) -> bool:
 def _check_keys(session: SparkSession, member: Member) -> None:
     """Find out before anything is replaced what could not be published."""
     spec, hidden = member.spec, beside(member.spec.output.relation)
-    keys = spec.publish.key if spec.publish is not None and spec.output.mode is OutputMode.UPSERT else ()
-    if not keys or not tables.exists(session, hidden):
+    if spec.publish is None or spec.output.mode is not OutputMode.UPSERT or not cannot_be_null(spec.publish):
         return
-    missing = " or ".join(f"{tables.quoted_name(key)} is null" for key in keys)
-    if not session.read.format("delta").load(tables.location(session, hidden)).where(missing).isEmpty():
-        raise PUBLISH_NULL_KEY.error(f"{spec.name}: a row is published by {', '.join(keys)}, which is null.")
+    (key,) = spec.publish.key
+    if not tables.exists(session, hidden):
+        return
+    rows = session.read.format("delta").load(tables.location(session, hidden))
+    if not rows.where(F.col(tables.quoted_name(key)).isNull()).isEmpty():
+        raise PUBLISH_NULL_KEY.error(f"{spec.name}: a row is published by {key}, which is null.")
 
 
 def _taken_over(
@@ -180,7 +182,7 @@ def _publish(session: SparkSession, member: Member, source: str | None, rows: Da
     publisher = member.publisher()
     try:
         publisher.fence()
-        publisher.send(by_partition(rows.persist()), _newest_batch(session, member, source))
+        publisher.send_in_parts(by_partition(rows.persist()), _newest_batch(session, member, source))
     finally:
         rows.unpersist()
         publisher.close()
