@@ -324,6 +324,13 @@ def test_a_published_table_publishes_nothing_while_it_is_rebuilt_beside(
         assert StreamSpec.from_json(engine.commands[-1].payload["spec"]).publish is None
 
 
+def test_a_table_that_a_topic_alone_had_not_is_there_at_once(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    deploy(store, paths, KEYED.model_copy(update={"publish": Publish(topic="out", table=False)}))
+    deploy(store, paths, KEYED.model_copy(update={"publish": Publish(topic="out")}), full_refresh=True)
+    made = [StreamSpec.from_json(each.payload["spec"]).name for each in engine.commands[1:] if not each.payload["dry"]]
+    assert made == ["shop.a", "penstock__rebuild__shop.a"]
+
+
 READER = spec(name="shop.b", inputs=(TableStreamInput(view="u", relation="shop.a"),))
 
 

@@ -309,6 +309,9 @@ class _Deploy:
         # A model that Spark rejects is found out before anything is given up.
         _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=True, dry=True)
         again = is_rebuilt(self.store.rebuild(self.spec.name))
+        before = spec_of(old)
+        if before is not None and self.spec.has_table and not before.has_table:
+            _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=False)  # empty, but there to be read
         for stream in (self.spec.name, *reading):  # the readers begin anew in this run, on the new rows
             self._end_rebuild(stream, alone=True)
         aside = spec_beside(self.spec, rebuilt)
