@@ -219,11 +219,14 @@ def _streams(store: Store, now: float) -> tuple[StreamView, ...]:
 
 def _waits(store: Store) -> dict[str, list[str]]:
     """Streams that start when rebuilds are over, and rebuilds of which those of readers have not begun."""
-    from penstock.control.deployed import waiting_streams
-    from penstock.control.rebuilds import groups
+    rebuilds, links = store.rebuilds(), store.rebuild_links()
+    if not rebuilds:
+        return {}  # without loading what compiles SQL
 
-    found = waiting_streams(store)
-    for members, awaited in groups(store.rebuilds(), store.rebuild_links()):
+    from penstock.control.rebuilds import groups, waiting
+
+    found = waiting(rebuilds, links)
+    for members, awaited in groups(rebuilds, links):
         found |= {member: sorted(awaited) for member in members if awaited}
     return found
 
