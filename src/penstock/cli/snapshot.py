@@ -19,7 +19,7 @@ from penstock.cli.session import Session
 from penstock.paths import beside
 
 if TYPE_CHECKING:
-    from penstock.store import Actual, Desired, Progress, Rebuild, RecordCounts, Store
+    from penstock.store import Actual, Desired, Progress, Rebuild, RebuildLink, RecordCounts, Store
 
 WINDOW = 10.0  # seconds
 LAG_IS_OLD = 30.0  # seconds: the supervisor measures every second, and writes at least every five
@@ -205,7 +205,7 @@ def take(session: Session, store: Store | None = None) -> Snapshot:
 
 def _streams(store: Store, now: float) -> tuple[StreamView, ...]:
     actual, counts, rebuilds = store.all_actual(hidden=True), store.record_counts(), store.rebuilds()
-    violations, waits = store.violations(), _waits(store)
+    violations, waits = store.violations(), _waits(rebuilds, store.rebuild_links())
     found = []
     for desired in store.all_desired():
         known = actual.get(desired.stream) or store.actual(desired.stream)
@@ -217,9 +217,8 @@ def _streams(store: Store, now: float) -> tuple[StreamView, ...]:
     return tuple(found)
 
 
-def _waits(store: Store) -> dict[str, list[str]]:
+def _waits(rebuilds: Mapping[str, Rebuild], links: Sequence[RebuildLink]) -> dict[str, list[str]]:
     """Streams that start when rebuilds are over, and rebuilds of which those of readers have not begun."""
-    rebuilds, links = store.rebuilds(), store.rebuild_links()
     if not rebuilds:
         return {}  # without loading what compiles SQL
 

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from penstock.compiler.spec import KafkaInput, StreamSpec, TableInput
 from penstock.compiler.statement import parse, rewrite
 from penstock.paths import beside
+from penstock.project.sparktypes import quoted
 
 
 def spec_beside(spec: StreamSpec, rebuilt: Collection[str] = ()) -> StreamSpec:
@@ -33,7 +34,7 @@ def reading_beside(spec: StreamSpec, rebuilt: Collection[str]) -> StreamSpec:
         for each in spec.inputs
     )
     looked_up = {
-        each.relation.lower(): _quoted(beside(each.relation))
+        each.relation.lower(): ".".join(map(quoted, beside(each.relation).split(".")))
         for each in spec.inputs
         if isinstance(each, TableInput) and each.relation in rebuilt
     }
@@ -45,7 +46,3 @@ def reading_beside(spec: StreamSpec, rebuilt: Collection[str]) -> StreamSpec:
 
 def _renamed(sql: str, names: dict[str, str]) -> str:
     return rewrite(parse(sql, "", ()), names) if names else sql
-
-
-def _quoted(relation: str) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in relation.split("."))

@@ -182,7 +182,7 @@ class _Deploy:
         if old is None:
             check_inputs(spec, self.paths)
             rebuilt = self._rebuilt_inputs()
-            _prepare(self.store, reading_beside(spec, rebuilt), full_refresh=self.full_refresh)
+            ask_columns(self.store, reading_beside(spec, rebuilt), full_refresh=self.full_refresh, dry=False)
             return self._waiting(planned, rebuilt, new_checkpoint=True)
         if planned.verdict is Verdict.NO_OP:
             if not self._is_being_built():
@@ -307,15 +307,17 @@ class _Deploy:
     def _begun(self, planned: Planned, old: Desired, reading: Collection[str]) -> Deployment:
         rebuilt = self._rebuilt_inputs()
         # A model that Spark rejects is found out before anything is given up.
-        _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=True, dry=True)
+        ask_columns(self.store, reading_beside(self.spec, rebuilt), full_refresh=True, dry=True)
         again = is_rebuilt(self.store.rebuild(self.spec.name))
         before = spec_of(old)
         if before is not None and self.spec.has_table and not before.has_table:
-            _prepare(self.store, reading_beside(self.spec, rebuilt), full_refresh=False)  # empty, but there to be read
+            ask_columns(
+                self.store, reading_beside(self.spec, rebuilt), full_refresh=False, dry=False
+            )  # empty, but there to be read
         for stream in (self.spec.name, *reading):  # the readers begin anew in this run, on the new rows
             self._end_rebuild(stream, alone=True)
         aside = spec_beside(self.spec, rebuilt)
-        _prepare(self.store, aside, full_refresh=True)
+        ask_columns(self.store, aside, full_refresh=True, dry=False)
         self._quarantines()
         made = self.store.begin_rebuild(
             self.spec.name,
@@ -352,10 +354,10 @@ class _Deploy:
 
     def _made_anew(self, planned: Planned, old: Desired) -> Desired:
         # A model that Spark rejects is found out while the old version still runs.
-        _prepare(self.store, self.spec, full_refresh=True, dry=True)
+        ask_columns(self.store, self.spec, full_refresh=True, dry=True)
         try:
             stop_stream(self.store, old.stream, progress=self.tell)
-            _prepare(self.store, self.spec, full_refresh=True)
+            ask_columns(self.store, self.spec, full_refresh=True, dry=False)
         except BaseException:  # Ctrl-C, too, leaves it as it was
             self.store.set_wanted(old.stream, old.wanted)
             raise
@@ -377,11 +379,6 @@ def measured(paths: ProjectPaths, spec: StreamSpec, old: Desired) -> RebuildCost
 
 def _listed(names: Collection[str]) -> str:
     return " and ".join(f"'{name}'" for name in sorted(names))
-
-
-def _prepare(store: Store, spec: StreamSpec, *, full_refresh: bool, dry: bool = False) -> None:
-    """Have the engine read the model and make its table."""
-    ask_columns(store, spec, full_refresh=full_refresh, dry=dry)
 
 
 def _left_alone(store: Store, old: Desired) -> tuple[str, ...]:

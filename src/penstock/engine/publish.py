@@ -134,25 +134,21 @@ class Publisher:
 
     def send(self, rows: Iterable[pa.RecordBatch], batch_id: int) -> int:
         """Publish a batch unless it is there; how many messages that were."""
-        if self.has(batch_id):
-            return 0
-        named = self._publish.key if self._upsert else ()
-        made = to_messages(rows, self._key, self._value, named=named, stream=self._stream)
-        sent = self._producer.send(made, batch_id)
-        if isinstance(self._producer, TransactionalProducer):
-            self.newest = batch_id
-        return sent
+        return self._send([(rows, True)], batch_id)
 
     def send_in_parts(self, rows: Iterable[pa.RecordBatch], batch_id: int, most: int = PART) -> int:
         """Publish more than a transaction has time for, unless it is there; how many messages that were.
 
         The last part says that the batch is in the topic. Should it not come to that, all parts are sent again.
         """
+        return self._send(in_parts(rows, most), batch_id)
+
+    def _send(self, parts: Iterable[tuple[Iterable[pa.RecordBatch], bool]], batch_id: int) -> int:
         if self.has(batch_id):
             return 0
         named = self._publish.key if self._upsert else ()
         sent = 0
-        for part, is_last in in_parts(rows, most):
+        for part, is_last in parts:
             made = to_messages(part, self._key, self._value, named=named, stream=self._stream)
             sent += self._producer.send(made, batch_id if is_last else self.newest)
         if isinstance(self._producer, TransactionalProducer):

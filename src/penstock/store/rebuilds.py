@@ -231,11 +231,12 @@ def _catching_up(tx: Connection, streams: Collection[str]) -> bool:
 
 def _as_seen(tx: Connection, group: Sequence[Rebuild]) -> bool:
     """Whether the rebuilds are in the phases in which they were seen, and nobody has joined them."""
-    rows = tx.execute(select(schema.rebuilds)).mappings().all()
-    now = {row["stream"]: (row["generation"], row["phase"]) for row in rows}
-    if any(now.get(each.stream) != (each.generation, each.phase.value) for each in group):
+    found = {row["stream"]: _rebuild(row) for row in tx.execute(select(schema.rebuilds)).mappings()}
+    now = {stream: (each.generation, each.phase) for stream, each in found.items()}
+    if any(now.get(each.stream) != (each.generation, each.phase) for each in group):
         return False
-    return component(group[0].stream, _phases(tx), _links(tx)) == sorted(each.stream for each in group)
+    phases = {stream: each.phase for stream, each in found.items()}
+    return component(group[0].stream, phases, _links(tx)) == sorted(each.stream for each in group)
 
 
 def _change(tx: Connection, stream: str, *, phase: RebuildPhase, now: float, **more: Any) -> None:
