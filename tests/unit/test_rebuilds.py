@@ -308,13 +308,19 @@ def test_who_stands_still_in_which_phase(phase: RebuildPhase, still: set[str]) -
         (new(lag_rows=11), False),
         (new(lag_rows=5000, lag_seconds=5.9), True),  # the old one is 1 second behind
         (new(lag_rows=5000, lag_seconds=6.1), False),
+        (new(lag_rows=5000, lag_seconds=5.9, lag_at=NOW - 5), False),  # and has not read what was there at the time
         (new(lag_rows=None), False),
         (new(lag_rows=0, lag_at=NOW - 60), False),  # measured before it was started
         (new(S.STARTING, lag_rows=0), False),
     ],
 )
 def test_when_a_new_generation_has_caught_up(then: Actual, found: bool) -> None:
-    assert caught_up(old(), then) is found
+    assert caught_up(old(), then, NOW - 10) is found
+
+
+def test_rows_of_other_inputs_are_not_compared() -> None:
+    assert not caught_up(old(), new(lag_rows=1), NOW - 10, same_inputs=False)
+    assert caught_up(old(), new(lag_rows=1, lag_seconds=2.0), NOW - 10, same_inputs=False)
 
 
 @pytest.mark.parametrize(
@@ -562,18 +568,19 @@ def test_a_reader_has_caught_up_only_with_what_was_written_to_the_end(
     begun(store, readers=[READER])
     below = spec(beside(READER), TableStreamInput(view="u", relation=HIDDEN)).to_json()
     made = store.begin_rebuild(
-        READER, SPEC, "h2", beside_json=below, beside_hash="b", verdict="REBUILD", inputs=[STREAM]
+        READER, SPEC, "h2", beside_json=below, beside_hash="b", verdict="REBUILD", inputs=[STREAM], now=NOW - 99
     )
     assert made is not None
     driver = RebuildDriver(project_paths, store, lambda _: None)
 
-    def look(at: float, upper: Actual, lower_at: float) -> bool:
-        lower = replace(LEVEL, stream=beside(READER), lag_at=lower_at)
+    def look(at: float, upper: Actual, lower_at: float, **lag: Any) -> bool:
+        lower = replace(LEVEL, stream=beside(READER), lag_at=lower_at, **lag)
         actual = {STREAM: old(), READER: old(), HIDDEN: upper, beside(READER): lower}
         return driver.drive(store.rebuilds(), actual, engine=True, now=at)
 
     assert not look(NOW, new(), NOW), "nothing was there that it could be behind of"
     assert not look(NOW + 1, LEVEL, NOW), "how far it is behind was measured before the last rows came"
+    assert not look(NOW + 2, LEVEL, NOW + 1.5, lag_rows=9, lag_seconds=0.7), "nine of those that came last are left"
     assert look(NOW + 2, LEVEL, NOW + 1.5)
     assert set(phases(store).values()) == {P.SETTLING}
 

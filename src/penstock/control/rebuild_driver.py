@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class RebuildDriver:
         self._store = store
         self._say = say
         self._asked: dict[str, tuple[RebuildPhase, int]] = {}  # stream -> the command of this phase
+        self._specs: dict[tuple[str, int], StreamSpec] = {}  # of the streams that build stream and generation
         self._caught_up: dict[tuple[str, int], float] = {}  # stream and generation -> since when
 
     def drive(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], *, engine: bool, now: float) -> bool:
@@ -73,10 +74,8 @@ class RebuildDriver:
             known = actual.get(name) or Actual(stream=name)
             if rebuild.phase is not RebuildPhase.CATCHING_UP or known.batch_id is not None:
                 continue
-            built = self._built(rebuild)
-            looked_up = [each.relation for each in built.inputs if isinstance(each, TableInput)] if built else []
-            above = [original(relation) for relation in looked_up if is_beside(relation)]
-            if not all(self._has_caught_up(each, rebuilds, actual, now) for each in above):
+            looked_up = above(self._built(rebuild), TableInput)
+            if not all(self._has_caught_up(each, rebuilds, actual, now) for each in looked_up):
                 found.add(name)
         return found
 
@@ -85,8 +84,8 @@ class RebuildDriver:
     ) -> bool:
         """Whether a rebuild has caught up, with all that those have written whose new rows it reads.
 
-        A stream that has read the few rows that were there is not behind. So what counts is how far it was behind at a
-        time when those above it had caught up.
+        A stream that has read the few rows that were there is not behind, nor by many seconds one that has still to
+        read what was written just now. So what counts is what it had read at a time when those above it had caught up.
         """
         rebuild = rebuilds.get(stream)
         if rebuild is None or rebuild.phase not in OPEN:
@@ -95,13 +94,16 @@ class RebuildDriver:
             return True
         old, new = (actual.get(name) or Actual(stream=name) for name in (stream, beside(stream)))
         built, key = self._built(rebuild), (stream, rebuild.generation)
-        above = [original(each.relation) for each in built.inputs if is_beside(each.relation)] if built else []
-        ready = [self._has_caught_up(each, rebuilds, actual, now) for each in above]
-        if not all(ready) or not caught_up(old, new):
+        read = above(built)
+        ready = [self._has_caught_up(each, rebuilds, actual, now) for each in read]  # each is looked at
+        since = max(
+            (self._caught_up.get((each, rebuilds[each].generation), 0.0) for each in read if each in rebuilds),
+            default=0.0,
+        )
+        begun, same = max(since, rebuild.started_at), not above(built, TableStreamInput)
+        measured = (new.lag_at or 0.0) > since
+        if not (all(ready) and measured and caught_up(old, new, begun, same_inputs=same)):
             self._caught_up.pop(key, None)
-            return False
-        since = [self._caught_up.get((each, rebuilds[each].generation), 0.0) for each in above]
-        if any((new.lag_at or 0.0) <= at for at in since):
             return False
         self._caught_up.setdefault(key, now)
         return True
@@ -109,8 +111,8 @@ class RebuildDriver:
     def _missing(self, group: Sequence[Seen]) -> set[str]:
         """Streams whose new rows somebody of the group reads, and whose rebuilds are not part of it: they begin anew,
         or the rebuild that reads them ends."""
-        read = [each.relation for seen in group if (built := self._built(seen.rebuild)) for each in built.inputs]
-        return {original(relation) for relation in read if is_beside(relation)} - {each.stream for each in group}
+        read = {stream for each in group for stream in above(self._built(each.rebuild))}
+        return read - {each.stream for each in group}
 
     def _seen(
         self, rebuild: Rebuild, actual: Mapping[str, Actual], open_for: set[str], *, engine: bool, caught: bool
@@ -119,12 +121,13 @@ class RebuildDriver:
         old, new = (actual.get(name) or Actual(stream=name) for name in names)
         busy = any(name in open_for for name in names)
         built = self._built(rebuild)
-        read = {each.relation for each in built.inputs if isinstance(each, TableStreamInput)} if built else set()
-        above = frozenset(original(name) for name in read if is_beside(name))
+        streamed = above(built, TableStreamInput)
+        level, drained = (
+            self._settled(rebuild, built, streamed) if rebuild.phase is RebuildPhase.SETTLING else (False, True)
+        )
         return Seen(
-            rebuild, old, new, engine, busy, self._level(rebuild), self._answer(rebuild),
-            above=above, drained=self._drained(rebuild, built), caught_up=caught,
-            window=built.trigger.time_window_ms / 1000 if built and read else 0.0,
+            rebuild, old, new, engine, busy, level, self._answer(rebuild), above=streamed, drained=drained,
+            caught_up=caught, window=built.trigger.time_window_ms / 1000 if built and streamed else 0.0,
         )  # fmt: skip
 
     def _take(self, group: Sequence[Rebuild], step: Step, now: float) -> None:
@@ -150,6 +153,8 @@ class RebuildDriver:
             case Finish():
                 self._store.finish_rebuild(first)
                 self._asked.pop(first.stream, None)
+                for known in (self._specs, self._caught_up):
+                    known.pop((first.stream, first.generation), None)
 
     def _taken_over(self, group: Sequence[Rebuild]) -> None:
         for rebuild in group:
@@ -163,27 +168,29 @@ class RebuildDriver:
 
     def _built(self, rebuild: Rebuild) -> StreamSpec | None:
         """The spec of the stream that builds the new generation, while it is there."""
-        want = self._store.find_desired(beside(rebuild.stream))
-        return spec_of(want) if want is not None else None
+        key = (rebuild.stream, rebuild.generation)
+        if key not in self._specs:
+            want = self._store.find_desired(beside(rebuild.stream))
+            spec = spec_of(want) if want is not None else None
+            if spec is None:
+                return None
+            self._specs[key] = spec
+        return self._specs[key]
 
-    def _level(self, rebuild: Rebuild) -> bool:
-        if rebuild.phase is not RebuildPhase.SETTLING:
-            return False
-        old, built = self._store.desired(rebuild.stream), self._built(rebuild)
+    def _settled(self, rebuild: Rebuild, built: StreamSpec | None, streamed: Collection[str]) -> tuple[bool, bool]:
+        """Whether the new generation has read what the old one has, and all that is in the hidden tables that it reads
+        as streams."""
+        old = self._store.desired(rebuild.stream)
         before = spec_of(old)
-        if before is None or built is None:
-            return True  # of another version of Penstock: what it has read cannot be compared
-        passed = self._places(self._paths.checkpoint(old.stream, old.checkpoint_id), before.inputs)
-        return level(passed, self._read(rebuild, built), [item.relation for item in built.inputs])
-
-    def _drained(self, rebuild: Rebuild, built: StreamSpec | None) -> bool:
-        """Whether it has read all that is in the hidden tables that it reads as streams."""
-        if rebuild.phase is not RebuildPhase.SETTLING or built is None or built.is_full:
-            return True
+        if built is None:
+            return True, True
         read = self._read(rebuild, built)
-        above = [each.relation for each in built.inputs if isinstance(each, TableStreamInput)]
-        hidden = [name for name in above if is_beside(name)]
-        return not any(has_changes_after(table_path(self._paths, name), read.get(name)) for name in hidden)
+        left = [] if built.is_full else [beside(stream) for stream in streamed]
+        drained = not any(has_changes_after(table_path(self._paths, name), read.get(name)) for name in left)
+        if before is None:
+            return True, drained  # of another version of Penstock: what it has read cannot be compared
+        passed = self._places(self._paths.checkpoint(old.stream, old.checkpoint_id), before.inputs)
+        return level(passed, read, [item.relation for item in built.inputs]), drained
 
     def _read(self, rebuild: Rebuild, built: StreamSpec) -> dict[str, Offset]:
         """Up to where the new generation has read: where it began counts, too."""
@@ -199,6 +206,12 @@ class RebuildDriver:
             if place is not None:
                 found[name] = place
         return found
+
+
+def above(spec: StreamSpec | None, *kinds: type[Input]) -> frozenset[str]:
+    """The streams whose new rows a new generation reads, by inputs of these kinds, or of any."""
+    inputs = [each for each in spec.inputs if not kinds or isinstance(each, kinds)] if spec is not None else []
+    return frozenset(original(each.relation) for each in inputs if is_beside(each.relation))
 
 
 def upstream_first(group: Sequence[Seen]) -> list[Seen]:
