@@ -10,6 +10,8 @@ import pytest
 from model_files import Project
 from published_messages import latest, read_topic
 
+from penstock.checkpoint.offsets import normalised
+from penstock.checkpoint.table_ids import table_id
 from penstock.compiler.spec import StreamSpec
 from penstock.control.lag import table_path
 from penstock.paths import beside
@@ -153,6 +155,13 @@ def test_a_chain_is_built_beside_and_takes_over_together(world: World) -> None:
     assert {name: each.generation for name, each in found.items()} == dict.fromkeys(old, 2) | {"fresh": 1}
     assert not any(table_path(platform.paths, beside(spec.name)).exists() for spec in new.values())
     assert [platform.deploy(spec).verdict for spec in new.values()] == ["NO-OP"] * 7
+
+    # And: where it stands in which table is known, of the one that reads two of them.
+    offsets = platform.store.actual(new["both"].name).offsets
+    for table in (f"{project.schema}.told", f"{project.schema}.kept"):
+        offset = normalised(offsets[table])
+        assert offset is not None
+        assert offset["reservoirId"] == table_id(table_path(platform.paths, table))
 
 
 def test_a_new_generation_that_fails_ends_the_rebuild_of_the_whole_chain(world: World) -> None:

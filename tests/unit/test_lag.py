@@ -59,6 +59,14 @@ def test_offsets_find_their_inputs_by_topic_whatever_their_order() -> None:
     }
 
 
+def test_offsets_in_several_tables_are_known_by_the_ids_of_these() -> None:
+    # Spark's order of sources is not that of the inputs; and a table may be read twice, further and less far.
+    other = UP.model_copy(update={"view": "o", "relation": "shop.other"})
+    offsets: list[dict[str, Any] | None] = [DELTA | {"reservoirId": "o"}, DELTA | {"reservoirVersion": 7}, DELTA]
+    found = by_relation(offsets, [UP, other, UP], {"t": "shop.up", "o": "shop.other"})
+    assert found == {"shop.other": offsets[0], "shop.up": DELTA}
+
+
 def test_the_newest_commit_counts_as_a_number_and_other_files_do_not() -> None:
     assert newest_committed(["9", "10", ".10.crc", "11.tmp"]) == 10
     assert newest_committed([]) is None

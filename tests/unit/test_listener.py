@@ -32,7 +32,7 @@ def test_what_comes_late_of_a_run_before_is_not_taken_for_the_one_that_runs() ->
     # Spark tells of the end of a query that was stopped when the next one is already there, in the same session.
     before, own = uuid.uuid4(), uuid.uuid4()
     store, ends = Idle(), list[str | None]()
-    listener = ProgressListener(cast(Any, store), SPEC, 1, 1, cast(Any, None), ends.append)
+    listener = ProgressListener(cast(Any, store), SPEC, {}, 1, 1, cast(Any, None), ends.append)
     listener.onQueryTerminated(cast(Any, SimpleNamespace(runId=before, exception=None)))
     listener.onQueryStarted(cast(Any, SimpleNamespace(runId=own)))
     listener.onQueryTerminated(cast(Any, SimpleNamespace(runId=before, exception=None)))

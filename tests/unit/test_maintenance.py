@@ -250,13 +250,17 @@ def test_what_is_unread_is_known_from_the_offset(tmp_path: Path) -> None:
     assert whole.rows_since is None
 
 
-def reader(tmp_path: Path, name: str, version: int) -> tuple[str, tuple[StreamSpec, Path]]:
+def reader(tmp_path: Path, name: str, *places: tuple[Path, int]) -> tuple[str, tuple[StreamSpec, Path]]:
+    """A stream that reads shop.a, and has read tables up to these versions."""
     folder = tmp_path / name
     (folder / "offsets").mkdir(parents=True)
     (folder / "commits").mkdir()
-    offset = {"sourceVersion": 1, "reservoirId": "x", "reservoirVersion": version, "index": -1,
-              "isStartingVersion": False}  # fmt: skip
-    (folder / "offsets" / "0").write_text("\n".join(["v1", "{}", json.dumps(offset)]))
+    offsets = [
+        {"sourceVersion": 1, "reservoirId": str(DeltaTable(str(path)).metadata().id), "reservoirVersion": version,
+         "index": -1, "isStartingVersion": False}
+        for path, version in places
+    ]  # fmt: skip
+    (folder / "offsets" / "0").write_text("\n".join(["v1", "{}", *map(json.dumps, offsets)]))
     (folder / "commits" / "0").write_text("v1\n{}")
     spec = StreamSpec(
         name=name, unique_id=name, path="models/r.sql", sql="select * from a", stateful=False,
@@ -268,7 +272,16 @@ def reader(tmp_path: Path, name: str, version: int) -> tuple[str, tuple[StreamSp
 def test_the_reader_that_is_furthest_behind_holds_the_table(tmp_path: Path) -> None:
     path = tmp_path / "t"
     small_commits(path, 5)
-    readers = dict([reader(tmp_path, "shop.far", 2), reader(tmp_path, "shop.near", 4), reader(tmp_path, "shop.at", 5)])
+    other = tmp_path / "other"
+    small_commits(other, 5)
+    readers = dict(
+        [
+            reader(tmp_path, "shop.far", (path, 2)),
+            reader(tmp_path, "shop.near", (path, 4)),
+            reader(tmp_path, "shop.at", (path, 5)),
+            reader(tmp_path, "shop.of_two", (other, 0), (path, 5)),  # in the order of Spark
+        ]
+    )
     found = held_by("shop.a", path, readers)
     assert found is not None
     assert found.reader == "shop.far"
@@ -282,7 +295,7 @@ def test_each_table_is_maintained_in_its_time(tmp_path: Path, monkeypatch: pytes
     store = Store.open(tmp_path / "store.db")
     often = OwnMaintenance(every="1 minute")  # type: ignore[arg-type]
     for name, own in (("shop.a", None), ("shop.b", often), ("shop.none", None)):
-        _, (spec, _) = reader(tmp_path, name, 0)
+        _, (spec, _) = reader(tmp_path, name)
         spec = spec.model_copy(update={"maintenance": own})
         store.deploy(name, spec.to_json(), spec.hash, verdict="NEW", new_checkpoint=False)
     small_commits(tmp_path / "a", 1)
@@ -306,7 +319,7 @@ def test_each_table_is_maintained_in_its_time(tmp_path: Path, monkeypatch: pytes
     assert looked(30) == []
     assert looked(31) == ["shop.b"]
     assert looked(200) == ["shop.a", "shop.b"], "the first time comes soon after the start"
-    _, (late, _) = reader(tmp_path, "shop.late", 0)
+    _, (late, _) = reader(tmp_path, "shop.late")
     store.deploy("shop.late", late.to_json(), late.hash, verdict="NEW", new_checkpoint=False)
     small_commits(tmp_path / "late", 1)
     assert looked(10) == [], "a table that was made just now has nothing to be maintained"
@@ -337,7 +350,7 @@ def maintenance_of(tmp_path: Path, store: Store, locate: Callable[[str], str | N
 def deployed(tmp_path: Path, *names: str) -> Store:
     store = Store.open(tmp_path / "store.db")
     for name in names:
-        _, (spec, _) = reader(tmp_path, name, 0)
+        _, (spec, _) = reader(tmp_path, name)
         store.deploy(name, spec.to_json(), spec.hash, verdict="NEW", new_checkpoint=False)
     return store
 

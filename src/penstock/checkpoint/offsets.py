@@ -3,14 +3,14 @@
 Rules
 - A batch is read when commits/N exists; what it read up to is in offsets/N.
 - offsets/N is: the version `v1`, a line of metadata, then one line of JSON per source, `-` for a source without offset.
-- A Kafka offset names its topics and is recognised by them; Delta's offsets name only a table id and are given to the
-  table inputs in their order.
+- A Kafka offset names its topics and is recognised by them. Delta's offsets name only the id of a table
+  (`table_ids`): the order of sources is Spark's, not that of the inputs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,21 @@ def _offset(line: str) -> Offset:
     return value
 
 
-def by_relation(offsets: Sequence[Offset | None], inputs: Sequence[Input]) -> dict[str, Offset]:
-    """Which input each offset belongs to."""
+def by_relation(
+    offsets: Sequence[Offset | None], inputs: Sequence[Input], tables: Mapping[str, str] | None = None
+) -> dict[str, Offset]:
+    """Which input each offset belongs to. `tables` (id -> relation) has to be told when there are several."""
     found: dict[str, Offset] = {}
-    tables = iter([offset for offset in offsets if offset is not None and "reservoirVersion" in offset])
     for item in inputs:
         if isinstance(item, KafkaInput):
             matches = [offset for offset in offsets if offset and all(item.reads(topic) for topic in offset)]
             if matches:
                 found[item.relation] = matches[0]
-        elif isinstance(item, TableStreamInput):
-            offset = next(tables, None)
-            if offset is not None:
-                found[item.relation] = offset
+    streamed = {item.relation for item in inputs if isinstance(item, TableStreamInput)}
+    for table, offset in _in_tables(offsets).items():
+        relation = next(iter(streamed)) if len(streamed) == 1 else (tables or {}).get(table)
+        if relation in streamed:
+            found[relation] = offset
     return found
 
 
@@ -64,19 +66,25 @@ def committed_batch(checkpoint: Path) -> int | None:
         return None
 
 
-def committed(checkpoint: Path, inputs: Sequence[Input], written: int = -1) -> dict[str, Offset]:
+def committed(
+    checkpoint: Path, inputs: Sequence[Input], tables: Mapping[str, str] | None = None, *, written: int = -1
+) -> dict[str, Offset]:
     """The offsets of the newest committed batch; empty before the first.
 
     `written` is the newest batch that is in the table: it may be one that the checkpoint does not call done yet.
     """
-    return by_relation(_newest(checkpoint, written), inputs)
+    return by_relation(_newest(checkpoint, written), inputs, tables)
 
 
 def committed_in_tables(checkpoint: Path) -> dict[str, Offset]:
-    """Where the newest committed batch stands in Delta tables, by their ids; of a table that is read twice, the
-    place that is further behind."""
+    """Where the newest committed batch stands in Delta tables, by their ids."""
+    return _in_tables(_newest(checkpoint))
+
+
+def _in_tables(offsets: Sequence[Offset | None]) -> dict[str, Offset]:
+    """Offsets by the ids of their tables; of a table that is read twice, the place that is further behind."""
     found: dict[str, Offset] = {}
-    for offset in _newest(checkpoint):
+    for offset in offsets:
         if offset is not None and "reservoirId" in offset:
             known = found.setdefault(offset["reservoirId"], offset)
             found[offset["reservoirId"]] = min(known, offset, key=_place)

@@ -50,17 +50,6 @@ def _rows(add: dict[str, Any]) -> int | None:
     return int(rows) if rows is not None else None
 
 
-def table_id(table: Path) -> str | None:
-    """The id that offsets name a table by; None when there is no table."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    try:
-        return str(DeltaTable(str(table)).metadata().id)
-    except (TableNotFoundError, FileNotFoundError):
-        return None
-
-
 def has_changes_after(table: Path, offset: Offset | None) -> bool:
     """Whether a table has rows, or changes of rows, that a stream at this offset has not read."""
     log = table / "_delta_log"

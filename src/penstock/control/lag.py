@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.checkpoint.offsets import Offset, committed, normalised
+from penstock.checkpoint.table_ids import relations
 from penstock.compiler.spec import FromTimestamp, KafkaInput, StreamSpec, TableStreamInput
 from penstock.control import behind
 from penstock.control.behind import Lag
@@ -77,7 +78,8 @@ class LagMeter:
             reported = {name: offset for name, raw in found.offsets.items() if (offset := normalised(raw)) is not None}
             if reported:
                 return reported
-        return committed(self._paths.checkpoint(want.stream, want.checkpoint_id), spec.inputs)
+        tables = relations(spec.inputs, lambda name: table_path(self._paths, name))
+        return committed(self._paths.checkpoint(want.stream, want.checkpoint_id), spec.inputs, tables)
 
     def _kafka(self, item: KafkaInput, offset: Offset | None, kafka: KafkaSettings, now: float) -> Lag:
         broker = access(item, kafka, self._paths)

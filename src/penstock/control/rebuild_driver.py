@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.offsets import Offset, committed, committed_in_tables, initial
+from penstock.checkpoint.table_ids import table_id
 from penstock.compiler.spec import Input, KafkaInput, StreamSpec, TableInput, TableStreamInput
-from penstock.control.delta_log import has_changes_after, table_id
+from penstock.control.delta_log import has_changes_after
 from penstock.control.deployed import looking_up, spec_of
 from penstock.control.lag import table_path
 from penstock.control.rebuilds import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self,
         store: Store,
         spec: StreamSpec,
+        tables: Mapping[str, str],  # id -> relation
         generation: int,
         token: int,
         writer: TableWriter,
@@ -79,6 +80,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
     ) -> None:
         self._store = store
         self._spec = spec
+        self._tables = tables
         self._generation = generation
         self._token = token
         self._writer = writer
@@ -201,7 +203,9 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             duration_ms=int((found.get("durationMs") or {}).get("triggerExecution") or 0),
             writer=written.writer if written else "kafka" if published else "empty",
             rows_in_per_s=_number(found.get("inputRowsPerSecond")),
-            offsets=by_relation([_offset(each.get("endOffset")) for each in found["sources"]], self._spec.inputs),
+            offsets=by_relation(
+                [_offset(each.get("endOffset")) for each in found["sources"]], self._spec.inputs, self._tables
+            ),
             state_rows=sum(int(each.get("numRowsTotal") or 0) for each in state),
             state_bytes=sum(_state_size(each) for each in state),
         )

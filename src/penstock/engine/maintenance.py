@@ -32,7 +32,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from penstock.checkpoint.offsets import Offset, committed
+from penstock.checkpoint.offsets import Offset, committed_in_tables
+from penstock.checkpoint.table_ids import table_id
 from penstock.compiler.spec import StreamSpec, TableStreamInput
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD
@@ -249,7 +250,7 @@ def held_by(relation: str, path: Path, readers: Mapping[str, tuple[StreamSpec, P
     for name, (spec, checkpoint) in readers.items():
         reads = any(isinstance(each, TableStreamInput) and each.relation == relation for each in spec.inputs)
         if reads and not spec.is_full:
-            found.append(unread(name, path, committed(checkpoint, spec.inputs).get(relation)))
+            found.append(unread(name, path, committed_in_tables(checkpoint).get(table_id(path) or "")))
     return min((each for each in found if each is not None), key=lambda each: each.since, default=None)
 
 

@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from penstock.checkpoint import backfill
 from penstock.checkpoint.offsets import committed
 from penstock.checkpoint.standing import standing
+from penstock.checkpoint.table_ids import relations
 from penstock.compiler import sharing
 from penstock.compiler.spec import OutputMode, StreamSpec
 from penstock.engine import (
@@ -199,7 +200,8 @@ class Streams:
             def ended(exception: str | None) -> None:
                 self._ended(want.stream, writer, exception)
 
-            listener = ProgressListener(self._store, spec, want.generation, self._token, writer, ended)
+            read = relations(spec.inputs, lambda name: tables.location(session, name))
+            listener = ProgressListener(self._store, spec, read, want.generation, self._token, writer, ended)
             listeners.append(listener)
             if isinstance(own, Refresh):
                 own.listen(listener.refreshed, listener.idle, listener.ended)
@@ -208,7 +210,7 @@ class Streams:
                 session.streams.addListener(listener)
             else:
                 own.listen(listener.shared, listener.idle, listener.ended)
-            began = committed(checkpoint, spec.inputs, written=writer.newest_batch())
+            began = committed(checkpoint, spec.inputs, read, written=writer.newest_batch())
             self._store.record_beginning(want.stream, want.generation, began)
 
         try:
