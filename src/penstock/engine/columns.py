@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,10 +26,7 @@ from penstock.engine.tables import Change
 from penstock.errors import Location
 from penstock.errors.catalogue import CONSTRAINT_BROKEN
 
-log = logging.getLogger(__name__)
-
 FAIL, IGNORE, APPEND, SYNC = "fail", "ignore", "append_new_columns", "sync_all_columns"
-_TRIES = 5  # commits that met one of somebody else
 
 
 @dataclass(frozen=True)
@@ -90,20 +86,15 @@ def fitted(rows: DataFrame, table: StructType) -> DataFrame:
 def replace(spark: SparkSession, table: str, schema: StructType, checks: Mapping[str, str], at: Location) -> None:
     """Give the table the columns of the schema, with the rows that it has; nothing has changed when that fails."""
     path = tables.location(spark, table)
-    for left in reversed(range(_TRIES)):
+
+    def write() -> None:
         rows = _cast(spark.read.format("delta").load(path), schema)
         _check(rows, table, checks, at)
-        before = tables.checks_of(spark, table)
-        try:
-            tables.keep_checks(spark, table, dict(before.items() & checks.items()), at)  # the others may name what goes
-            rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
-        except BaseException as problem:
-            tables.keep_checks(spark, table, before, at)
-            if not left or "Concurrent" not in str(problem):
-                raise
-            log.info("%s: another commit came first; its columns are changed again", table)
-        else:
-            return
+        rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+
+    before = tables.checks_of(spark, table)
+    kept = dict(before.items() & checks.items())  # the others may name what goes
+    tables.rewrite(spark, table, write, checks=kept, before=before, at=at)
 
 
 def is_safe(spark: SparkSession, change: Change) -> bool:

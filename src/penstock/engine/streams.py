@@ -21,7 +21,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -34,7 +33,7 @@ from penstock.checkpoint.offsets import committed
 from penstock.checkpoint.standing import standing
 from penstock.checkpoint.table_ids import relations
 from penstock.compiler import sharing
-from penstock.compiler.spec import OutputMode, StreamSpec
+from penstock.compiler.spec import StreamSpec
 from penstock.engine import (
     columns,
     expectations,
@@ -435,49 +434,19 @@ class Streams:
     # -- rebuild beside -----------------------------------------------------------------------------------------------
     def take_over(self, rebuilds: Sequence[tuple[Desired, StreamSpec, str]]) -> dict[str, Any]:
         """Replace the rows of streams by those of their rebuilds (spec and checkpoint), upstream first; none runs."""
-        members = [self._member(want, spec, checkpoint_id) for want, spec, checkpoint_id in rebuilds]
+        members = [
+            takeover.Member(self._spark, self._paths, want, spec, checkpoint_id)
+            for want, spec, checkpoint_id in rebuilds
+        ]
         for each in members:
             self._stop_live(each.spec.name)
             self._stop_live(beside(each.spec.name))
-
-        def views() -> None:
-            for job in [self._job_of(each.spec) for each in members if each.spec.output.view is not None]:
-                runtime.ensure_view(runtime.session_for(self._spark, job.STREAM), job.STREAM, anew=True)
-
-        done = takeover.take_over(runtime.own_session(self._spark), self._token, members, views)
+        done = takeover.take_over(runtime.own_session(self._spark), self._token, members)
         for each in members:
             log.info(
                 "%s: the rows of checkpoint %s %s in", each.spec.name, each.checkpoint_id, "are" if done else "were"
             )
         return {"done": done}
-
-    def _member(self, want: Desired, spec: StreamSpec, checkpoint_id: str) -> takeover.Member:
-        checkpoint = self._paths.checkpoint(spec.name, checkpoint_id)
-
-        def publisher() -> publish.Publisher:
-            job = self._job_of(spec)
-            session = runtime.session_for(self._spark, job.STREAM)
-            schema = runtime.table_schema(session, job.STREAM, job.build(session).schema)
-            assert spec.publish is not None
-            return publish.Publisher(
-                session, spec.name, spec.publish, schema, runtime.profile_broker(session),
-                upsert=spec.output.mode is OutputMode.UPSERT, checkpoint=checkpoint, checkpoint_id=checkpoint_id,
-            )  # fmt: skip
-
-        old = StreamSpec.if_known(want.spec_json)
-
-        def published() -> int:
-            assert old is not None
-            assert old.publish is not None
-            place = self._paths.checkpoint(spec.name, want.checkpoint_id)
-            return publish.newest_published(
-                runtime.profile_broker(self._spark), old.publish, old.name, place, want.checkpoint_id
-            )
-
-        return takeover.Member(spec, checkpoint_id, checkpoint, old, want.checkpoint_id, publisher, published)
-
-    def _job_of(self, spec: StreamSpec) -> ModuleType:
-        return jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "takeover" / "job.py")
 
     def discard(self, spec: StreamSpec, checkpoint_id: str | None) -> dict[str, Any]:
         """Clear away the hidden table of a rebuild, and its checkpoint if it is of no use any more."""

@@ -7,7 +7,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +27,12 @@ from penstock.errors.catalogue import (
     TABLE_CONFLICT,
 )
 
+log = logging.getLogger(__name__)
+
 OWNER = "penstock.stream"
 _CHECK = "delta.constraints."
 _CHANGE_FEED = "delta.enableChangeDataFeed"
+_TRIES = 5  # commits that met one of somebody else
 
 
 def quoted(table: str) -> str:
@@ -224,6 +228,35 @@ def checks_of(spark: SparkSession, table: str) -> dict[str, str]:
     """The constraints of the table."""
     rows = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
     return {row["key"][len(_CHECK) :]: row["value"] for row in rows if row["key"].startswith(_CHECK)}
+
+
+def rewrite(
+    spark: SparkSession,
+    table: str,
+    write: Callable[[], None],
+    *,
+    checks: dict[str, str],
+    before: dict[str, str],
+    at: Location,
+) -> None:
+    """Have all rows replaced while the table has these constraints; when that fails it has those from `before`.
+
+    A commit that met one of somebody else is tried again.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            keep_checks(spark, table, checks, at)
+            write()
+        except BaseException as problem:
+            if left and "Concurrent" in str(problem):
+                log.info("%s: somebody else's commit came first; its rows are replaced again", table)
+                continue
+            try:
+                keep_checks(spark, table, before, at)
+            except Exception:  # the error that this is part of says what matters
+                log.exception("%s: its constraints could not be put back", table)
+            raise
+        return
 
 
 def keep_checks(spark: SparkSession, table: str, checks: dict[str, str], at: Location) -> None:

@@ -16,9 +16,11 @@ Rules
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -27,13 +29,14 @@ from pyspark.sql import functions as F
 
 from penstock.checkpoint.moved import Place, move
 from penstock.checkpoint.offsets import committed_batch
-from penstock.compiler.spec import OutputMode, StreamSpec, TableStreamInput
-from penstock.engine import republish, tables
+from penstock.compiler.spec import OutputMode, Publish, StreamSpec, TableStreamInput
+from penstock.engine import jobs, republish, runtime, tables
 from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
-from penstock.engine.publish import Publisher, by_partition, cannot_be_null
+from penstock.engine.publish import Publisher, by_partition, cannot_be_null, newest_published
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, PUBLISH_NULL_KEY, REBUILD_FAILED, TAKEOVER_UNFINISHED
-from penstock.paths import beside
+from penstock.paths import ProjectPaths, beside, safe_name
+from penstock.store import Desired
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +47,60 @@ _TRIES = 5
 class Member:
     """A stream whose new generation takes over."""
 
+    spark: SparkSession  # the engine's
+    paths: ProjectPaths
+    want: Desired  # the old generation
     spec: StreamSpec
     checkpoint_id: str
-    checkpoint: Path
-    old: StreamSpec | None  # None: of another version of Penstock
-    old_checkpoint: str
-    publisher: Callable[[], Publisher]  # of the new generation; asked for only if it publishes
-    published: Callable[[], int]  # the newest batch of the old one that is sure to be in its topic
+
+    @cached_property
+    def old(self) -> StreamSpec | None:
+        """None: of another version of Penstock."""
+        return StreamSpec.if_known(self.want.spec_json)
+
+    @cached_property
+    def job(self) -> ModuleType:
+        return jobs.load(self.spec, self.paths.jobs / safe_name(self.spec.name) / "takeover" / "job.py")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.paths.checkpoint(self.spec.name, self.checkpoint_id)
 
     @property
     def app(self) -> str:
         return application(self.spec.name, self.checkpoint_id)
 
     @property
+    def old_app(self) -> str:
+        return application(self.spec.name, self.want.checkpoint_id)
+
+    @property
     def at(self) -> Location:
         return Location(self.spec.path)
+
+    def publisher(self) -> Publisher:
+        """Of the new generation, which publishes."""
+        spec, job = self.spec, self.job
+        assert spec.publish is not None
+        session = runtime.session_for(self.spark, job.STREAM)
+        schema = runtime.table_schema(session, job.STREAM, job.build(session).schema)
+        return Publisher(
+            session, spec.name, spec.publish, schema, runtime.profile_broker(session),
+            upsert=spec.output.mode is OutputMode.UPSERT, checkpoint=self.checkpoint, checkpoint_id=self.checkpoint_id,
+        )  # fmt: skip
+
+    def published(self, how: Publish) -> int:
+        """The newest batch of the old generation that is sure to be in the topic, to which it published in this way."""
+        checkpoint = self.paths.checkpoint(self.spec.name, self.want.checkpoint_id)
+        return newest_published(
+            runtime.profile_broker(self.spark), how, self.spec.name, checkpoint, self.want.checkpoint_id
+        )
+
+    def show(self) -> None:
+        """Let the view in which people see the table have the new columns."""
+        if self.spec.output.view is not None:
+            stream = self.job.STREAM
+            runtime.ensure_view(runtime.session_for(self.spark, stream), stream, anew=True)
 
 
 @dataclass
@@ -66,18 +108,16 @@ class _Progress:
     begun: bool = False  # something was replaced or published, or may have been
 
 
-def take_over(session: SparkSession, token: int, members: Sequence[Member], then: Callable[[], None]) -> bool:
-    """Replace the rows of streams by those of their rebuilds, upstream first; False when that is done already.
-
-    `then` is done when all rows are in.
-    """
+def take_over(session: SparkSession, token: int, members: Sequence[Member]) -> bool:
+    """Replace the rows of streams by those of their rebuilds, upstream first; False when that is done already."""
     progress = _Progress()
     try:
         progress.begun = any(_is_in(session, each) for each in members)
         for each in members:
             _check_keys(session, each)
         done = [_taken_over(session, token, each, members, progress) for each in members]
-        then()
+        for each in members:
+            each.show()
     except Exception as problem:
         if isinstance(problem, PenstockError) and problem.kind is LEASE_LOST:
             raise
@@ -146,18 +186,17 @@ def _rows(session: SparkSession, token: int, member: Member, source: str, mark: 
     spec, table = member.spec, member.spec.output.relation
     _make_sure(session, spec)
     path = tables.location(session, table)
-    fenced(path, application(spec.name, member.old_checkpoint), token)
-    for left in reversed(range(_TRIES)):
-        try:
-            tables.keep_checks(session, table, {}, member.at)  # those of the old rows say nothing about the new ones
-            _replace(session, source, path, member.app, mark)
-        except BaseException as problem:
-            if left and "Concurrent" in str(problem):
-                log.info("%s: somebody else's commit came first; its rows are replaced again", spec.name)
-                continue
-            _as_before(session, member)
-            raise
-        return
+    fenced(path, member.old_app, token)
+    # Constraints of the old rows say nothing about the new ones. What a try before this one took off is put back.
+    before = dict(member.old.output.checks) if member.old is not None else tables.checks_of(session, table)
+    tables.rewrite(
+        session,
+        table,
+        lambda: _replace(session, source, path, member.app, mark),
+        checks={},
+        before=before,
+        at=member.at,
+    )
 
 
 def _go_on_with(session: SparkSession, member: Member, members: Sequence[Member]) -> None:
@@ -196,10 +235,10 @@ def _lacking(session: SparkSession, member: Member, source: str | None) -> DataF
     replaced = _replaced_at(path, member.app)
     reader = session.read.format("delta")
     new = reader.option("versionAsOf", replaced).load(path)
-    if old is None or old.publish != spec.publish or not old.has_table:
+    if old is None or old.publish is None or old.publish != spec.publish or not old.has_table:
         return new
-    written = Mark.of(DeltaTable(path).transaction_version(application(spec.name, member.old_checkpoint)))
-    if member.published() < written.batch_id:
+    written = Mark.of(DeltaTable(path).transaction_version(member.old_app))
+    if member.published(old.publish) < written.batch_id:
         return new  # rows that are in the table are not in the topic
     before = session.read.format("delta").option("versionAsOf", replaced - 1).load(path)
     keys = spec.output.keys if spec.output.mode is OutputMode.UPSERT else ()
@@ -273,13 +312,3 @@ def _with_comments(session: SparkSession, rows: DataFrame, path: str) -> DataFra
             for name in rows.columns
         )
     )
-
-
-def _as_before(session: SparkSession, member: Member) -> None:
-    old = member.old
-    if old is None or not old.has_table:
-        return
-    try:
-        tables.keep_checks(session, old.output.relation, dict(old.output.checks), member.at)
-    except Exception:  # the error that this is part of says what matters
-        log.exception("%s: the constraints of its table could not be put back", old.name)
