@@ -37,7 +37,7 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
         while not done.wait(1.0):
             send(1)
 
-    send(400, int((time.time() - 3600) * 1000))  # of an hour ago: a rebuild is far behind until it has read them all
+    send(160, int((time.time() - 3600) * 1000))  # of an hour ago: a rebuild is far behind until it has read them all
     counts = make_spec("counts", clicks, "select k, count(*) as n from input group by k", keys=("k",), stateful=True)
     rows = make_spec("rows", clicks, "select part, pos, v from input")
     sums = make_spec("sums", clicks, "select part, sum(v) as s from read group by part", keys=("part",), stateful=True)

@@ -47,23 +47,24 @@ def test_a_broken_contract_is_an_error_before_anything_starts(
     assert platform.deploy(kept).verdict == "NEW"
 
 
-@pytest.mark.parametrize("small_batch_rows", [20_000, 0], ids=["delta-rs", "spark"])
 def test_a_row_that_breaks_a_constraint_fails_its_batch_and_nothing_of_it_is_written(
     platform: Platform,
     make_spec: Callable[..., StreamSpec],
     topic: Callable[..., str],
     produce: Callable[..., int],
-    small_batch_rows: int,
 ) -> None:
-    # Given: rows that are appended, replaced by key, and computed anew as a whole.
+    # Given: rows that are appended and replaced by key, by either writer, and computed anew as a whole.
     name = topic()
     checks = (("k_not_null", "`k` is not null"), ("positive", "v > 0"))
     specs = [
         with_output(
-            make_spec(mode.value, name, "select k, v from input", small_batch_rows=small_batch_rows),
+            make_spec(f"{mode.value}_{small}", name, "select k, v from input", small_batch_rows=small),
             mode=mode, keys=("k",) if mode is OutputMode.UPSERT else (), checks=checks,
         )
-        for mode in (OutputMode.APPEND, OutputMode.UPSERT, OutputMode.REPLACE)
+        for mode, small in (
+            (OutputMode.APPEND, 20_000), (OutputMode.APPEND, 0), (OutputMode.UPSERT, 20_000), (OutputMode.UPSERT, 0),
+            (OutputMode.REPLACE, 20_000),
+        )
     ]  # fmt: skip
 
     def become(*want: tuple[str, int]) -> None:
@@ -97,7 +98,7 @@ AFTER = {
 }
 # The columns of the table in the end, its rows, and those of one that is computed anew.
 BECOMES: dict[str, tuple[str, list[Any], list[Any]]] = {
-    "ignore": ("k v part", [("a", 1, 0), ("b", 2, 0)], [("a", 1, 0), ("b", 2, 0)]),
+    "ignore": ("k v part", [("a", 1, 0), ("b", 2, 0)], []),
     "append_new_columns": (
         "k v part w", [("a", 1, 0, None), ("b", 2, None, 3)], [("a", 1, None, 2), ("b", 2, None, 3)],
     ),
@@ -118,17 +119,23 @@ REFUSED = {
 }
 
 
+# Tables whose rows are appended, replaced by key and computed anew, and one that follows another.
+KINDS = {
+    "ignore": ("rows", "kept"),
+    "append_new_columns": ("rows", "full", "followed"),
+    "sync_all_columns": ("rows", "kept", "full", "followed"),
+}
+
+
 def models(schema: str, topic: str, sql: dict[str, str]) -> dict[str, StreamSpec]:
-    """Of each setting a table whose rows are appended, replaced by key, computed anew, and one that follows another."""
     project = Project(schema)
     project.source("events", topic, {"k": "string", "v": "bigint", "part": "int from partition"})
     project.model("latest", BEFORE % "events", unique_key="k")
     for how, text in sql.items():
-        setting = {"on_schema_change": how}
-        project.model(f"{how}_rows", text % "events", **setting)
-        project.model(f"{how}_kept", text % "events", unique_key="k", small_batch_rows=0, **setting)
-        project.model(f"{how}_full", text % "events", refresh_mode="full", **setting)
-        project.model(f"{how}_followed", text % "latest", **setting)
+        for kind in KINDS[how]:
+            own: dict[str, Any] = {"kept": {"unique_key": "k", "small_batch_rows": 0}, "full": {"refresh_mode": "full"}}
+            above = "latest" if kind == "followed" else "events"
+            project.model(f"{how}_{kind}", text % above, on_schema_change=how, **own.get(kind, {}))
     return project.specs()
 
 
@@ -145,7 +152,7 @@ def test_columns_change_under_a_running_stream_as_dbt_has_it(
     # Given: streams of every kind with a row each.
     name = topic()
     old, new = (models(schema, name, sql) for sql in (dict.fromkeys(AFTER, BEFORE), AFTER))
-    assert all(old[f"{how}_followed"].follow for how in AFTER)
+    assert all(spec.follow for each, spec in old.items() if each.endswith("_followed"))
     checkpoints = {each: platform.deploy(spec).checkpoint for each, spec in old.items()}
     produce(name, [{"k": "a", "v": 1}])
 
