@@ -231,6 +231,9 @@ def test_columns_of_a_table_that_is_read_as_a_stream_are_not_dropped_under_the_r
         platform.deploy(with_output(narrower, checks=(("short", "k <> 'a'"),)))
     assert broken.value.kind is CONSTRAINT_BROKEN
     assert platform.sql(f"select * from {old.name}") == [("a", 1)], "nothing has changed"
+    kept = dict(platform.sql(f"show tblproperties {old.name}"))
+    assert kept["delta.constraints.known"] == "v is not null"
+    assert "delta.constraints.short" not in kept
     assert platform.deploy(with_output(narrower, checks=(("long", "k <> ''"),))).verdict == "RESTART"
     produce(name, [{"k": "b", "v": None}])
     platform.until(lambda: sorted(platform.sql(f"select * from {old.name}")) == [("a",), ("b",)], "the rows", 90)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.offsets import by_relation, committed, newest_committed, parse_offset_log
+from penstock.checkpoint.refreshes import Inputs, TableVersion, write_commit, write_inputs
 from penstock.compiler.spec import (
     Column,
     FromOffsets,
@@ -65,6 +67,16 @@ def test_offsets_in_several_tables_are_known_by_the_ids_of_these() -> None:
     offsets: list[dict[str, Any] | None] = [DELTA | {"reservoirId": "o"}, DELTA | {"reservoirVersion": 7}, DELTA]
     found = by_relation(offsets, [UP, other, UP], {"t": "shop.up", "o": "shop.other"})
     assert found == {"shop.other": offsets[0], "shop.up": DELTA}
+
+
+def test_what_a_full_refresh_has_read_is_read_like_any_offsets(tmp_path: Path) -> None:
+    other = UP.model_copy(update={"view": "o", "relation": "shop.other"})
+    tables = {"/a": TableVersion("t", 4), "/b": TableVersion("o", 7)}
+    write_inputs(tmp_path, 0, Inputs("v1", tables=tables), ["/a", "/b"])
+    write_commit(tmp_path, 0)
+    found = committed(tmp_path, [other, UP], {"t": "shop.up", "o": "shop.other"})
+    assert {name: offset["reservoirVersion"] for name, offset in found.items()} == {"shop.up": 5, "shop.other": 8}
+    assert committed(tmp_path, [UP]) != {}, "of one table nobody has to ask"
 
 
 def test_the_newest_commit_counts_as_a_number_and_other_files_do_not() -> None:
@@ -162,6 +174,17 @@ def test_before_the_first_batch_the_whole_table_is_unread(tmp_path: Path) -> Non
     commit(tmp_path, 1, [5])
     assert DeltaLog().lag(tmp_path, None, NOW) == Lag(5, 60.0)
     assert DeltaLog().lag(tmp_path / "not there yet", None, NOW) == NONE
+
+
+def test_commits_of_a_table_that_was_made_anew_are_read_anew(tmp_path: Path) -> None:
+    log = DeltaLog()
+    for version in range(8):
+        commit(tmp_path, version, [10])
+    assert log.lag(tmp_path, DELTA, NOW).rows == 30
+    shutil.rmtree(tmp_path / "_delta_log")
+    for version in range(7):
+        commit(tmp_path, version, [1])
+    assert log.lag(tmp_path, DELTA, NOW).rows == 2
 
 
 def test_commits_that_were_cleaned_away_make_the_lag_unknown(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from penstock.checkpoint.offsets import Offset
 from penstock.cli.main import app
 from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableInput, TableStreamInput
 from penstock.control.beside import spec_beside
+from penstock.control.lag import table_path
 from penstock.control.rebuild_driver import RebuildDriver, upstream_first
 from penstock.control.rebuilds import (
     AGAIN,
@@ -28,6 +29,7 @@ from penstock.control.rebuilds import (
     TakeOver,
     caught_up,
     groups,
+    has_read_since,
     held,
     level,
     next_step,
@@ -308,19 +310,26 @@ def test_who_stands_still_in_which_phase(phase: RebuildPhase, still: set[str]) -
         (new(lag_rows=11), False),
         (new(lag_rows=5000, lag_seconds=5.9), True),  # the old one is 1 second behind
         (new(lag_rows=5000, lag_seconds=6.1), False),
-        (new(lag_rows=5000, lag_seconds=5.9, lag_at=NOW - 5), False),  # and has not read what was there at the time
         (new(lag_rows=None), False),
         (new(lag_rows=0, lag_at=NOW - 60), False),  # measured before it was started
         (new(S.STARTING, lag_rows=0), False),
     ],
 )
 def test_when_a_new_generation_has_caught_up(then: Actual, found: bool) -> None:
-    assert caught_up(old(), then, NOW - 10) is found
+    assert caught_up(old(), then) is found
 
 
-def test_rows_of_other_inputs_are_not_compared() -> None:
-    assert not caught_up(old(), new(lag_rows=1), NOW - 10, same_inputs=False)
-    assert caught_up(old(), new(lag_rows=1, lag_seconds=2.0), NOW - 10, same_inputs=False)
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        (new(lag_rows=0), True),
+        (new(lag_rows=5, lag_seconds=8.9), True),  # of ten seconds ago, measured a second ago
+        (new(lag_rows=5, lag_seconds=9.1), False),
+        (new(lag_rows=5, lag_seconds=None), False),  # messages without a time
+    ],
+)
+def test_whether_a_new_generation_has_read_what_was_there_at_a_time(then: Actual, found: bool) -> None:
+    assert has_read_since(then, NOW - 10) is found
 
 
 @pytest.mark.parametrize(
@@ -551,12 +560,14 @@ def test_a_reader_of_new_rows_waits_for_a_rebuild_that_begins_anew(store: Store,
 
     # It does not even start before the rows that it looks up are there.
     hidden = {READER: old(), beside(READER): new(S.PENDING)}
-    assert driver.early(store.rebuilds(), hidden, NOW) == {beside(READER)}
+    assert driver.early(store.rebuilds(), hidden) == {beside(READER)}
     begun(store)
-    assert driver.early(store.rebuilds(), hidden | {HIDDEN: new()}, NOW) == {beside(READER)}
-    assert driver.early(store.rebuilds(), hidden | {STREAM: old(), HIDDEN: LEVEL}, NOW) == set()
-    begun_before = hidden | {beside(READER): new(S.PENDING, batch_id=3), HIDDEN: new()}
-    assert driver.early(store.rebuilds(), begun_before, NOW) == set(), "it goes on once it has begun"
+    behind = hidden | {HIDDEN: new()}
+    assert driver.early(store.rebuilds(), behind) == {beside(READER)}
+    begun_before = behind | {beside(READER): new(S.PENDING, batch_id=3)}
+    assert driver.early(store.rebuilds(), begun_before) == set(), "it goes on once it has begun"
+    assert driver.early(store.rebuilds(), behind | {STREAM: old(), HIDDEN: LEVEL}) == set()
+    assert driver.early(store.rebuilds(), behind) == set(), "the rows that it waited for are there"
     wants = [Desired(beside(READER), 1, "h", "{}", "c", Wanted.RUNNING, 0.0)]
     assert [each.wanted for each in held(wants, store.rebuilds(), early=[beside(READER)])] == [Wanted.STOPPED]
 
@@ -564,24 +575,39 @@ def test_a_reader_of_new_rows_waits_for_a_rebuild_that_begins_anew(store: Store,
 def test_a_reader_has_caught_up_only_with_what_was_written_to_the_end(
     store: Store, project_paths: ProjectPaths
 ) -> None:
+    # Given: a rebuild, and one that reads its new rows, of which there are two commits.
     store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
     begun(store, readers=[READER])
     below = spec(beside(READER), TableStreamInput(view="u", relation=HIDDEN)).to_json()
     made = store.begin_rebuild(
-        READER, SPEC, "h2", beside_json=below, beside_hash="b", verdict="REBUILD", inputs=[STREAM], now=NOW - 99
+        READER, SPEC, "h2", beside_json=below, beside_hash="b", verdict="REBUILD", inputs=[STREAM]
     )
     assert made is not None
     driver = RebuildDriver(project_paths, store, lambda _: None)
+    log = table_path(project_paths, HIDDEN) / "_delta_log"
+    log.mkdir(parents=True)
 
-    def look(at: float, upper: Actual, lower_at: float, **lag: Any) -> bool:
-        lower = replace(LEVEL, stream=beside(READER), lag_at=lower_at, **lag)
+    def write(version: int) -> None:
+        (log / f"{version:020d}.json").write_text('{"add": {"path": "f", "dataChange": true}}')
+
+    def look(upper: Actual, read: int | None, **lag: Any) -> bool:
+        """Whether both settle, when the reader has read all commits before that one."""
+        place = {} if read is None else {HIDDEN: {"reservoirId": "t", "reservoirVersion": read, "index": -1}}
+        lower = replace(LEVEL, stream=beside(READER), generation=made.generation, offsets=place, **lag)
         actual = {STREAM: old(), READER: old(), HIDDEN: upper, beside(READER): lower}
-        return driver.drive(store.rebuilds(), actual, engine=True, now=at)
+        return driver.drive(store.rebuilds(), actual, engine=True, now=NOW)
 
-    assert not look(NOW, new(), NOW), "nothing was there that it could be behind of"
-    assert not look(NOW + 1, LEVEL, NOW), "how far it is behind was measured before the last rows came"
-    assert not look(NOW + 2, LEVEL, NOW + 1.5, lag_rows=9, lag_seconds=0.7), "nine of those that came last are left"
-    assert look(NOW + 2, LEVEL, NOW + 1.5)
+    write(0)
+    write(1)
+    assert not look(new(), 2), "the one above has more to write"
+    near = {"lag_rows": 9, "lag_seconds": 0.7}
+    # When the upper one is complete, then what it had written by then has to be read, however new it is.
+    assert not look(LEVEL, None, **near)
+    assert not look(LEVEL, 1, **near)
+    write(2)
+    # And not what comes while rows flow. It is enough that the upper one was complete once, but it settles level.
+    assert not look(new(), 2, **near)
+    assert look(LEVEL, 2, **near)
     assert set(phases(store).values()) == {P.SETTLING}
 
 

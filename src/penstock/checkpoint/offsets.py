@@ -85,9 +85,9 @@ def _in_tables(offsets: Sequence[Offset | None]) -> dict[str, Offset]:
     """Offsets by the ids of their tables; of a table that is read twice, the place that is further behind."""
     found: dict[str, Offset] = {}
     for offset in offsets:
-        if offset is not None and "reservoirId" in offset:
-            known = found.setdefault(offset["reservoirId"], offset)
-            found[offset["reservoirId"]] = min(known, offset, key=_place)
+        if offset is not None and "reservoirVersion" in offset:
+            table = str(offset.get("reservoirId", ""))
+            found[table] = min(found.get(table, offset), offset, key=_place)
     return found
 
 

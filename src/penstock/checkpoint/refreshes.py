@@ -53,7 +53,8 @@ def write_inputs(checkpoint: Path, number: int, inputs: Inputs, followed: Sequen
         "tables": {path: [each.id, each.version] for path, each in inputs.tables.items()},
     }
     lines: list[Any] = [metadata, *inputs.ends.values()]
-    lines += [{"reservoirVersion": inputs.tables[path].version + 1, "index": -1} for path in followed]
+    read = [inputs.tables[path] for path in followed]
+    lines += [{"reservoirId": each.id, "reservoirVersion": each.version + 1, "index": -1} for each in read]
     _write(checkpoint / "offsets" / str(number), "\n".join(["v1", *(json.dumps(line) for line in lines)]))
 
 

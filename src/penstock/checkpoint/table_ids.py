@@ -11,11 +11,11 @@ from penstock.compiler.spec import Input, TableStreamInput
 def table_id(table: Path | str) -> str | None:
     """The id that offsets name a table by; None when there is no table."""
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError
 
     try:
         return str(DeltaTable(str(table)).metadata().id)
-    except (TableNotFoundError, FileNotFoundError):
+    except (DeltaError, FileNotFoundError):  # or one that is just being made
         return None
 
 

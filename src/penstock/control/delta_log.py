@@ -50,8 +50,14 @@ def _rows(add: dict[str, Any]) -> int | None:
     return int(rows) if rows is not None else None
 
 
-def has_changes_after(table: Path, offset: Offset | None) -> bool:
-    """Whether a table has rows, or changes of rows, that a stream at this offset has not read."""
+def newest_version(table: Path) -> int:
+    """The newest commit of a table; -1 when there is no table."""
+    found = (int(file.stem) for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit())
+    return max(found, default=-1)
+
+
+def has_changes_after(table: Path, offset: Offset | None, until: int | None = None) -> bool:
+    """Whether a table has rows, or changes of rows, that a stream at this offset has not read, up to a version."""
     log = table / "_delta_log"
     if offset is not None and offset.get("isStartingVersion"):
         return True  # it reads the rows that were there when it began
@@ -59,7 +65,7 @@ def has_changes_after(table: Path, offset: Offset | None) -> bool:
     read = 0 if offset is None else max(int(offset.get("index", -1)) + 1, 0)
     if not _file(log, version).exists():
         return _checkpointed(log) >= version  # its commits are gone
-    while (file := _file(log, version)).exists():
+    while (until is None or version <= until) and (file := _file(log, version)).exists():
         if _changes(file.read_text(encoding="utf-8")) > read:
             return True
         version, read = version + 1, 0
@@ -78,7 +84,7 @@ class DeltaLog:
     """Reads tables' commits, each once."""
 
     def __init__(self) -> None:
-        self._commits: OrderedDict[tuple[Path, int], Commit] = OrderedDict()
+        self._commits: OrderedDict[tuple[Path, int], tuple[int, Commit]] = OrderedDict()  # with the time of the file
 
     def lag(self, table: Path, offset: Offset | None, now: float) -> Lag:
         """What of the table is unread after `offset`; everything when it is None."""
@@ -109,15 +115,17 @@ class DeltaLog:
             version += 1
 
     def _commit(self, log: Path, version: int) -> Commit | None:
-        found = self._commits.get((log, version))
-        if found is None:
-            try:
-                found = parse_commit(_file(log, version).read_text(encoding="utf-8"))
-            except FileNotFoundError:
-                return None
-            self._commits[(log, version)] = found
-            while len(self._commits) > _KEPT:
-                self._commits.popitem(last=False)
+        file = _file(log, version)
+        try:
+            at = file.stat().st_mtime_ns
+            known, found = self._commits.get((log, version), (None, None))
+            if found is None or known != at:  # of a table that was dropped and made anew
+                found = parse_commit(file.read_text(encoding="utf-8"))
+                self._commits[(log, version)] = (at, found)
+        except FileNotFoundError:
+            return None
+        while len(self._commits) > _KEPT:
+            self._commits.popitem(last=False)
         return found
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.checkpoint.offsets import Offset, committed, normalised
+from penstock.checkpoint.offsets import Offset, committed, committed_batch, normalised
 from penstock.checkpoint.table_ids import relations
 from penstock.compiler.spec import FromTimestamp, KafkaInput, StreamSpec, TableStreamInput
 from penstock.control import behind
@@ -78,8 +78,11 @@ class LagMeter:
             reported = {name: offset for name, raw in found.offsets.items() if (offset := normalised(raw)) is not None}
             if reported:
                 return reported
+        checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
+        if committed_batch(checkpoint) is None:
+            return {}
         tables = relations(spec.inputs, lambda name: table_path(self._paths, name))
-        return committed(self._paths.checkpoint(want.stream, want.checkpoint_id), spec.inputs, tables)
+        return committed(checkpoint, spec.inputs, tables)
 
     def _kafka(self, item: KafkaInput, offset: Offset | None, kafka: KafkaSettings, now: float) -> Lag:
         broker = access(item, kafka, self._paths)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.offsets import Offset, committed, committed_in_tables, initial
+from penstock.checkpoint.offsets import Offset, committed, committed_in_tables, initial, normalised
 from penstock.checkpoint.table_ids import table_id
 from penstock.compiler.spec import Input, KafkaInput, StreamSpec, TableInput, TableStreamInput
-from penstock.control.delta_log import has_changes_after
+from penstock.control.delta_log import has_changes_after, newest_version
 from penstock.control.deployed import looking_up, spec_of
 from penstock.control.lag import table_path
 from penstock.control.rebuilds import (
@@ -29,6 +29,7 @@ from penstock.control.rebuilds import (
     TakeOver,
     caught_up,
     groups,
+    has_read_since,
     level,
     next_step,
 )
@@ -47,7 +48,7 @@ class RebuildDriver:
         self._say = say
         self._asked: dict[str, tuple[RebuildPhase, int]] = {}  # stream -> the command of this phase
         self._specs: dict[tuple[str, int], StreamSpec] = {}  # of the streams that build stream and generation
-        self._caught_up: dict[tuple[str, int], float] = {}  # stream and generation -> since when
+        self._complete: dict[tuple[str, int], int] = {}  # stream and generation -> version of its table by then
 
     def drive(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], *, engine: bool, now: float) -> bool:
         """Take the next step of each group; True when one was taken, and what is wanted has changed."""
@@ -56,7 +57,7 @@ class RebuildDriver:
         open_for = {command.stream for command in self._store.open_commands()}
         moved = False
         for members, awaited in groups(rebuilds, self._store.rebuild_links()):
-            caught = {each: self._has_caught_up(each, rebuilds, actual, now) for each in members}
+            caught = {each: self._has_caught_up(each, rebuilds, actual) for each in members}
             seen = [
                 self._seen(rebuilds[each], actual, open_for, engine=engine, caught=caught[each]) for each in members
             ]
@@ -67,7 +68,7 @@ class RebuildDriver:
                 moved = True
         return moved
 
-    def early(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], now: float) -> set[str]:
+    def early(self, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> set[str]:
         """The streams of rebuilds that are not to start yet: a table that they look up has not caught up."""
         found = set()
         for stream, rebuild in rebuilds.items():
@@ -75,38 +76,51 @@ class RebuildDriver:
             known = actual.get(name) or Actual(stream=name)
             if rebuild.phase is not RebuildPhase.CATCHING_UP or known.batch_id is not None:
                 continue
-            looked_up = above(self._built(rebuild), TableInput)
-            if not all(self._has_caught_up(each, rebuilds, actual, now) for each in looked_up):
+            if not all(self._is_complete(each, rebuilds, actual) for each in above(self._built(rebuild), TableInput)):
                 found.add(name)
         return found
 
-    def _has_caught_up(
-        self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual], now: float
-    ) -> bool:
-        """Whether a rebuild has caught up, with all that those have written whose new rows it reads.
+    def _has_caught_up(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
+        """Whether a rebuild is complete, and not behind now."""
+        if rebuilds[stream].phase in OPEN and rebuilds[stream].phase is not RebuildPhase.CATCHING_UP:
+            return True
+        old, new = (actual.get(name) or Actual(stream=name) for name in (stream, beside(stream)))
+        return self._is_complete(stream, rebuilds, actual) and caught_up(old, new)
 
-        A stream that has read the few rows that were there is not behind, nor by many seconds one that has still to
-        read what was written just now. So what counts is what it had read at a time when those above it had caught up.
+    def _is_complete(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
+        """Whether a rebuild has once caught up, with all that those had written by then whose new rows it reads.
+
+        It stays so: what was read once is in its checkpoint and its table.
         """
         rebuild = rebuilds.get(stream)
         if rebuild is None or rebuild.phase not in OPEN:
             return False
-        if rebuild.phase is not RebuildPhase.CATCHING_UP:
+        key = (stream, rebuild.generation)
+        if rebuild.phase is not RebuildPhase.CATCHING_UP or key in self._complete:
             return True
         old, new = (actual.get(name) or Actual(stream=name) for name in (stream, beside(stream)))
-        built, key = self._built(rebuild), (stream, rebuild.generation)
-        read = above(built)
-        ready = [self._has_caught_up(each, rebuilds, actual, now) for each in read]  # each is looked at
-        since = max(
-            (self._caught_up.get((each, rebuilds[each].generation), 0.0) for each in read if each in rebuilds),
-            default=0.0,
-        )
-        begun, same = max(since, rebuild.started_at), not above(built, TableStreamInput)
-        measured = (new.lag_at or 0.0) > since
-        if not (all(ready) and measured and caught_up(old, new, begun, same_inputs=same)):
-            self._caught_up.pop(key, None)
+        built = self._built(rebuild)
+        if not all(self._is_complete(each, rebuilds, actual) for each in above(built)):
             return False
-        self._caught_up.setdefault(key, now)
+        if not caught_up(old, new) or not self._has_read(rebuild, built, new, rebuilds):
+            return False
+        self._complete[key] = newest_version(table_path(self._paths, beside(stream)))
+        return True
+
+    def _has_read(
+        self, rebuild: Rebuild, built: StreamSpec | None, new: Actual, rebuilds: Mapping[str, Rebuild]
+    ) -> bool:
+        """Whether a new generation has read what those above it had written when they were complete; without such,
+        what was there when it began, or as far as the old one."""
+        streamed = above(built, TableStreamInput)
+        if not streamed:
+            return has_read_since(new, rebuild.started_at) or self._settled(rebuild, built, streamed)[0]
+        places = new.offsets if new.generation == rebuild.generation else {}
+        for each in streamed:
+            until = self._complete.get((each, rebuilds[each].generation))
+            name = beside(each)
+            if has_changes_after(table_path(self._paths, name), normalised(places.get(name)), until):
+                return False
         return True
 
     def _missing(self, group: Sequence[Seen]) -> set[str]:
@@ -154,8 +168,8 @@ class RebuildDriver:
             case Finish():
                 self._store.finish_rebuild(first)
                 self._asked.pop(first.stream, None)
-                for known in (self._specs, self._caught_up):
-                    known.pop((first.stream, first.generation), None)
+                self._specs.pop((first.stream, first.generation), None)
+                self._complete.pop((first.stream, first.generation), None)
 
     def _taken_over(self, group: Sequence[Rebuild]) -> None:
         for rebuild in group:

@@ -1,8 +1,10 @@
 """How a rebuild beside the deployed generation goes on. Pure: the caller brings all facts.
 
 Rules
-- The new generation runs as a stream of its own until it has caught up: it has read all, or all that was there when it
-  began, and is no further behind than the old one, give or take a few seconds.
+- The new generation runs as a stream of its own until it has caught up: it has read what was there when it began, or as
+  far as the old one, and is no further behind than that, give or take a few seconds.
+- One that reads new rows of others has caught up only with what these had written when they had. How far it is behind
+  says nothing before: what it has still to read may be a second old, and all there is.
 - Then the old one stands still while the new one reads on to where the old one is, so that a reader never sees less
   than before; then both stand still, and the engine replaces the rows in one commit.
 - Rebuilds of streams that read each other are a group, which settles when all have caught up. The new generations come
@@ -157,22 +159,23 @@ def waiting(rebuilds: Mapping[str, Rebuild], links: Iterable[RebuildLink]) -> di
     return found
 
 
-def caught_up(old: Actual, new: Actual, since: float, *, same_inputs: bool = True) -> bool:
-    """Whether the new generation may take the old one's place.
-
-    One that is a few seconds behind has read at least what was there at `since`. Only of the same inputs are rows that
-    are left compared: new rows of a table that is rebuilt as well may be few and make up all of it.
-    """
+def caught_up(old: Actual, new: Actual) -> bool:
+    """Whether the new generation is no further behind than the old one, or only by a few seconds."""
     measured = new.lag_at is not None and new.started_at is not None and new.lag_at > new.started_at
-    if new.state is not StreamState.RUNNING or new.lag_at is None or not measured or new.lag_rows is None:
+    if new.state is not StreamState.RUNNING or not measured or new.lag_rows is None:
         return False
     if new.lag_rows == 0:
         return True
-    if same_inputs and old.lag_rows is not None and new.lag_rows <= old.lag_rows:
+    if new.lag_seconds is not None and new.lag_seconds <= (old.lag_seconds or 0.0) + NEAR:
         return True
-    if new.lag_seconds is None or new.lag_at - new.lag_seconds <= since:
-        return False
-    return new.lag_seconds <= (old.lag_seconds or 0.0) + NEAR
+    return old.lag_rows is not None and new.lag_rows <= old.lag_rows
+
+
+def has_read_since(new: Actual, since: float) -> bool:
+    """Whether the new generation has read all that was there at a time, as far as messages tell their time."""
+    if new.lag_rows == 0:
+        return True
+    return new.lag_at is not None and new.lag_seconds is not None and new.lag_at - new.lag_seconds > since
 
 
 def level(old: Mapping[str, Offset], new: Mapping[str, Offset], inputs: Sequence[str]) -> bool:

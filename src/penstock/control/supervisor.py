@@ -142,7 +142,7 @@ class Supervisor:
         if self._rebuilds.drive(rebuilds, actual, engine=engine.running, now=now):
             return  # the next look sees what is wanted now
         links = self._store.rebuild_links()
-        early = self._rebuilds.early(rebuilds, actual, now)
+        early = self._rebuilds.early(rebuilds, actual)
         for action in reconcile(held(desired, rebuilds, links, early), actual, engine, now, self._policy):
             if isinstance(action, StartEngine):
                 self._engine.start(now)

@@ -87,14 +87,17 @@ def replace(spark: SparkSession, table: str, schema: StructType, checks: Mapping
     """Give the table the columns of the schema, with the rows that it has; nothing has changed when that fails."""
     path = tables.location(spark, table)
 
+    def rows() -> DataFrame:
+        return _cast(spark.read.format("delta").load(path), schema)
+
     def write() -> None:
-        rows = _cast(spark.read.format("delta").load(path), schema)
-        _check(rows, table, checks, at)
-        rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+        rows().write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
 
     before = tables.checks_of(spark, table)
     kept = dict(before.items() & checks.items())  # the others may name what goes
-    tables.rewrite(spark, table, write, checks=kept, before=before, at=at)
+    tables.rewrite(
+        spark, table, write, check=lambda: _check(rows(), table, checks, at), checks=kept, before=before, at=at
+    )
 
 
 def is_safe(spark: SparkSession, change: Change) -> bool:

@@ -246,11 +246,11 @@ def _commit(path: Path, version: int) -> tuple[float, int] | None:
 
 def held_by(relation: str, path: Path, readers: Mapping[str, tuple[StreamSpec, Path]]) -> Held | None:
     """The deployed stream (name -> spec and checkpoint) that is furthest behind in a table; None when none is."""
-    found = []
+    found, own = [], table_id(path) or ""
     for name, (spec, checkpoint) in readers.items():
         reads = any(isinstance(each, TableStreamInput) and each.relation == relation for each in spec.inputs)
         if reads and not spec.is_full:
-            found.append(unread(name, path, committed_in_tables(checkpoint).get(table_id(path) or "")))
+            found.append(unread(name, path, committed_in_tables(checkpoint).get(own)))
     return min((each for each in found if each is not None), key=lambda each: each.since, default=None)
 
 

@@ -199,7 +199,7 @@ class Streams:
             def ended(exception: str | None) -> None:
                 self._ended(want.stream, writer, exception)
 
-            read = relations(spec.inputs, lambda name: tables.location(session, name))
+            read = {} if spec.is_full else relations(spec.inputs, lambda name: tables.location(session, name))
             listener = ProgressListener(self._store, spec, read, want.generation, self._token, writer, ended)
             listeners.append(listener)
             if isinstance(own, Refresh):

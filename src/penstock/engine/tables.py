@@ -235,15 +235,17 @@ def rewrite(
     table: str,
     write: Callable[[], None],
     *,
+    check: Callable[[], None] = lambda: None,
     checks: dict[str, str],
     before: dict[str, str],
     at: Location,
 ) -> None:
     """Have all rows replaced while the table has these constraints; when that fails it has those from `before`.
 
-    A commit that met one of somebody else is tried again.
+    What `check` refuses is refused before anything is touched. A commit that met one of somebody else is tried again.
     """
     for left in reversed(range(_TRIES)):
+        check()
         try:
             keep_checks(spark, table, checks, at)
             write()

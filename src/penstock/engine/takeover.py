@@ -188,7 +188,8 @@ def _rows(session: SparkSession, token: int, member: Member, source: str, mark: 
     path = tables.location(session, table)
     fenced(path, member.old_app, token)
     # Constraints of the old rows say nothing about the new ones. What a try before this one took off is put back.
-    before = dict(member.old.output.checks) if member.old is not None else tables.checks_of(session, table)
+    old = member.old
+    before = dict(old.output.checks) if old is not None and old.has_table else tables.checks_of(session, table)
     tables.rewrite(
         session,
         table,
