@@ -307,13 +307,12 @@ class _Deploy:
     def _begun(self, planned: Planned, old: Desired, reading: Collection[str]) -> Deployment:
         rebuilt = self._rebuilt_inputs()
         # A model that Spark rejects is found out before anything is given up.
-        ask_columns(self.store, reading_beside(self.spec, rebuilt), full_refresh=True, dry=True)
+        read = reading_beside(self.spec, rebuilt)
+        ask_columns(self.store, read, full_refresh=True, dry=True)
         again = is_rebuilt(self.store.rebuild(self.spec.name))
         before = spec_of(old)
         if before is not None and self.spec.has_table and not before.has_table:
-            ask_columns(
-                self.store, reading_beside(self.spec, rebuilt), full_refresh=False, dry=False
-            )  # empty, but there to be read
+            ask_columns(self.store, read, full_refresh=False, dry=False)  # empty, but there to be read
         for stream in (self.spec.name, *reading):  # the readers begin anew in this run, on the new rows
             self._end_rebuild(stream, alone=True)
         aside = spec_beside(self.spec, rebuilt)

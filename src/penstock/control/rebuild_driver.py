@@ -57,11 +57,7 @@ class RebuildDriver:
         open_for = {command.stream for command in self._store.open_commands()}
         moved = False
         for members, awaited in groups(rebuilds, self._store.rebuild_links()):
-            caught = {each: self._has_caught_up(each, rebuilds, actual) for each in members}
-            seen = [
-                self._seen(rebuilds[each], actual, open_for, engine=engine, caught=caught[each]) for each in members
-            ]
-            ordered = upstream_first(seen)
+            ordered = upstream_first([self._seen(each, rebuilds, actual, open_for, engine=engine) for each in members])
             step = next_step(ordered, now, awaited | self._missing(ordered))
             if step is not None:
                 self._take([each.rebuild for each in ordered], step, now)
@@ -79,13 +75,6 @@ class RebuildDriver:
             if not all(self._is_complete(each, rebuilds, actual) for each in above(self._built(rebuild), TableInput)):
                 found.add(name)
         return found
-
-    def _has_caught_up(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
-        """Whether a rebuild is complete, and not behind now."""
-        if rebuilds[stream].phase in OPEN and rebuilds[stream].phase is not RebuildPhase.CATCHING_UP:
-            return True
-        old, new = (actual.get(name) or Actual(stream=name) for name in (stream, beside(stream)))
-        return self._is_complete(stream, rebuilds, actual) and caught_up(old, new)
 
     def _is_complete(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
         """Whether a rebuild has once caught up, with all that those had written by then whose new rows it reads.
@@ -130,9 +119,15 @@ class RebuildDriver:
         return read - {each.stream for each in group}
 
     def _seen(
-        self, rebuild: Rebuild, actual: Mapping[str, Actual], open_for: set[str], *, engine: bool, caught: bool
+        self,
+        stream: str,
+        rebuilds: Mapping[str, Rebuild],
+        actual: Mapping[str, Actual],
+        open_for: set[str],
+        *,
+        engine: bool,
     ) -> Seen:
-        names = (rebuild.stream, beside(rebuild.stream))
+        rebuild, names = rebuilds[stream], (stream, beside(stream))
         old, new = (actual.get(name) or Actual(stream=name) for name in names)
         busy = any(name in open_for for name in names)
         built = self._built(rebuild)
@@ -142,7 +137,8 @@ class RebuildDriver:
         )
         return Seen(
             rebuild, old, new, engine, busy, level, self._answer(rebuild), above=streamed, drained=drained,
-            caught_up=caught, window=built.trigger.time_window_ms / 1000 if built and streamed else 0.0,
+            caught_up=caught_up(old, new) and self._is_complete(stream, rebuilds, actual),
+            window=built.trigger.time_window_ms / 1000 if built and streamed else 0.0,
         )  # fmt: skip
 
     def _take(self, group: Sequence[Rebuild], step: Step, now: float) -> None:
