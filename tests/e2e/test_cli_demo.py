@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from project_processes import processes_of
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
@@ -41,15 +41,6 @@ def penstock(project: Path, *args: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def left_over(project: Path) -> list[str]:
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if str(project) in line:
-            found.append(line[:200])
-    return found
-
-
 def test_once_shows_recommendations_and_stops_everything(project: Path) -> None:
     demo = penstock(project, "demo", "--once", "--seconds", "5", "--rate", "60", "--output", "json")
     printed, progress = demo.communicate(timeout=400)
@@ -61,7 +52,7 @@ def test_once_shows_recommendations_and_stops_everything(project: Path) -> None:
     assert {stream["state"] for stream in found["streams"]} == {"running"}
     assert {"up", "dbt build", "streaming"} <= set(found["seconds"])
     assert "web UI http://127.0.0.1:" in progress
-    assert left_over(project) == []
+    assert processes_of(project) == []
 
 
 @pytest.mark.parametrize(
@@ -84,6 +75,6 @@ def test_interrupted_it_stops_what_it_started(project: Path, moment: str, number
     _, progress = demo.communicate(timeout=120)
     assert demo.returncode == 130, progress
     deadline = time.monotonic() + 10
-    while left_over(project) and time.monotonic() < deadline:
+    while processes_of(project) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert left_over(project) == []
+    assert processes_of(project) == []

@@ -21,6 +21,7 @@ from typing import Any
 import commands
 import psutil
 import pytest
+from project_processes import listening, processes_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -68,16 +69,6 @@ class Shop:
     def scalar(self, sql: str) -> Any:
         (row,) = self.json("query", sql)
         return next(iter(row.values()))
-
-
-def processes_of(directory: Path) -> list[psutil.Process]:
-    """Whatever still runs in or for the project."""
-    running = psutil.process_iter(["cmdline"])
-    return [each for each in running if any(str(directory) in word for word in each.info["cmdline"] or [])]
-
-
-def listening(processes: list[psutil.Process]) -> set[int]:
-    return {c.laddr.port for p in processes for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from project_processes import listening, processes_of
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parents[2]
@@ -95,17 +96,11 @@ def terminal(project: Path) -> Iterator[Terminal]:
         made.close()
 
 
-def processes_of(directory: Path) -> list[psutil.Process]:
-    running = psutil.process_iter(["cmdline"])
-    return [each for each in running if any(str(directory) in word for word in each.info["cmdline"] or [])]
-
-
 def test_on_a_terminal_recommendations_stay_on_the_screen_until_ctrl_c(project: Path, terminal: Terminal) -> None:
     row = re.compile(r"\s1\s+\w.*\s\d+\.\d+\s+\d+\s+\d+\.\d+")  # rank 1, an item, …, price, seen together, score
     terminal.until(lambda: "recommendation" in terminal.shown and bool(row.search(terminal.shown)), 400, "a row")
     assert not terminal.ended()
-    running = processes_of(project)
-    ports = {c.laddr.port for p in running for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    ports = listening(processes_of(project))
     assert len(ports) >= 3
 
     terminal.press(CTRL_C)
