@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_a_lost_lease_can_be_neither_renewed_nor_released(store: Store) -> None:
     assert store.renew(old, 10, now=201) is None
     store.release(old)
     assert store.lease("engine") == new
+
+
+def test_a_lease_that_is_kept_does_not_run_out(store: Store) -> None:
+    lease = store.acquire("deploy", holder_id(), 60)
+    assert lease is not None
+    deadline = time.monotonic() + 30
+    with store.kept(lease, 90, 0.01):
+        while (found := store.lease("deploy")) is not None and found.expires_at < lease.expires_at + 20:
+            assert time.monotonic() < deadline, "it was not renewed"
+            time.sleep(0.01)
+    store.release(lease)
+    assert store.lease("deploy") is None
 
 
 def test_the_token_rises_also_after_a_release(store: Store) -> None:

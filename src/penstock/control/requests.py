@@ -20,7 +20,7 @@ from penstock.errors.catalogue import ALL, DEPLOY_BUSY, ENGINE_DOWN, STREAM_FAIL
 from penstock.store import Store, holder_id, holder_is_dead, holder_name
 
 LEASE = "deploy"
-LEASE_TTL = 300.0  # a dead holder on this host is noticed at once; this is for other hosts
+LEASE_TTL = 60.0  # a dead holder on this host is noticed at once; this is for other hosts
 BUSY_TIMEOUT = 60.0
 COMMAND_TIMEOUT = 120.0
 ENGINE_GRACE = 15.0  # without any engine in sight
@@ -76,6 +76,7 @@ def turn(store: Store, tell: Tell, timeout: float = BUSY_TIMEOUT) -> Iterator[No
             who = holder_name(other.holder) if other else "another process"
             raise DEPLOY_BUSY.error(f"Another deployment is under way ({who}); waited {timeout:.0f} s.")
         try:
-            yield
+            with store.kept(lease, LEASE_TTL, LEASE_TTL / 4):  # a takeover that is waited for may take long
+                yield
         finally:
             store.release(lease)

@@ -17,9 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -224,13 +222,13 @@ def run(paths: ProjectPaths) -> ExitCode:
     token = secrets.token_urlsafe(24)
     port = session.free_port(settings.engine.port)
     began = time.monotonic()
-    with _kept(store, lease):  # starting Spark may take longer than the lease lives
+    with store.kept(lease, LEASE_TTL, RENEW_EVERY):  # starting Spark may take longer than the lease lives
         spark = session.create(paths, settings, port=port, token=token)
         spark.sql("SHOW SCHEMAS").collect()  # opens the catalog now, not under the first user's feet
     _end_on_signals(stop)  # again: Spark has put a handler of its own in the place of SIGINT's
     streams = Streams(spark, store, paths, lease.token)
     views = TopicViews(spark, store, paths)
-    with _kept(store, lease):
+    with store.kept(lease, LEASE_TTL, RENEW_EVERY):
         views.restore()
     maintenance = Maintenance(store, paths, settings.maintenance, partial(tables.find, spark), streams.quiet)
     jvm = spark.sparkContext._gateway.proc
@@ -268,24 +266,6 @@ def run(paths: ProjectPaths) -> ExitCode:
 def _end_on_signals(stop: threading.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-
-
-@contextmanager
-def _kept(store: Store, lease: Lease) -> Iterator[None]:
-    """Renew the lease in the background while something long goes on."""
-    done = threading.Event()
-
-    def renew() -> None:
-        while not done.wait(RENEW_EVERY):
-            store.renew(lease, LEASE_TTL)
-
-    thread = threading.Thread(target=renew, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def main() -> None:

@@ -9,15 +9,21 @@ Rules
 from __future__ import annotations
 
 import dataclasses
+import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sqlalchemy import insert, select, update
 
+from penstock.errors import PenstockError
 from penstock.store import schema
 from penstock.store.database import Database
 from penstock.store.holder import holder_is_dead
 from penstock.store.records import Lease
+
+log = logging.getLogger(__name__)
 
 
 class Leases(Database):
@@ -65,6 +71,26 @@ class Leases(Database):
                 .values(expires_at=now + ttl)
             )
         return dataclasses.replace(lease, expires_at=now + ttl) if done.rowcount else None
+
+    @contextmanager
+    def kept(self, lease: Lease, ttl: float, every: float) -> Iterator[None]:
+        """Renew the lease in the background while something long goes on."""
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(every):
+                try:
+                    self.renew(lease, ttl)
+                except PenstockError as problem:  # the next time may do
+                    log.warning("lease '%s' could not be renewed: %s", lease.name, problem)
+
+        thread = threading.Thread(target=renew, name=f"lease {lease.name}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def release(self, lease: Lease) -> None:
         """Give the lease back; a lease that was lost already is left alone."""
