@@ -34,6 +34,7 @@ from penstock.control.rebuilds import (
     level,
     next_step,
     progress,
+    waiting,
 )
 from penstock.control.streams import await_settled
 from penstock.errors import PenstockError
@@ -250,6 +251,14 @@ GROUPS: list[tuple[str, list[Seen], Step | None]] = [
 def test_the_next_step_of_rebuilds_that_take_over_together(group: list[Seen], step: Step | None) -> None:
     assert next_step(group, NOW) == step
     assert upstream_first(group[::-1]) == group
+
+
+def test_a_table_that_is_looked_up_takes_over_before_those_that_need_its_columns() -> None:
+    # By their names alone the one that looks up would come before what it looks up.
+    first, looked_up = (Seen(rebuild(P.STANDING, stream=name), old(), LEVEL) for name in ("shop.k", "shop.counts"))
+    reader = Seen(rebuild(P.STANDING, stream="shop.a"), old(), LEVEL, looked_up=frozenset({"shop.counts"}))
+    looked_up = replace(looked_up, above=frozenset({"shop.k"}))
+    assert upstream_first([reader, looked_up, first]) == [first, looked_up, reader]
 
 
 def test_a_group_waits_for_readers_whose_rebuilds_have_not_begun() -> None:
@@ -546,6 +555,21 @@ def test_a_rebuild_that_begins_anew_keeps_those_that_go_on_with_it(store: Store)
     assert store.actual("shop.c").state is S.PENDING
 
 
+def test_who_waited_for_a_rebuild_goes_on_when_there_is_another_one(store: Store) -> None:
+    # Given: a stream that was new while the table above it was rebuilt, and that is rebuilt itself by now.
+    done = begun(store)
+    assert store.start_after(READER, [STREAM])
+    advanced(store, P.TAKING_OVER, done)
+    assert store.take_over([replace(done, phase=P.TAKING_OVER)])
+    assert store.finish_rebuild(store.rebuilds()[STREAM])
+    store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    assert store.begin_rebuild(READER, SPEC, "h2", beside_json="{}", beside_hash="b", verdict="REBUILD") is not None
+    # When: that table is rebuilt once more. Then: the deployed generation of the reader is not held for it.
+    begun(store)
+    assert store.rebuild_links() == []
+    assert waiting(store.rebuilds(), store.rebuild_links()) == {}
+
+
 def test_a_reader_of_new_rows_waits_for_a_rebuild_that_begins_anew(store: Store, project_paths: ProjectPaths) -> None:
     # Given: a rebuild that looks up the new rows of another one, which is gone because it is begun anew.
     looked_up = TableInput(relation=HIDDEN)
@@ -656,6 +680,31 @@ def test_the_driver_asks_once_and_a_new_one_asks_again(store: Store, project_pat
     store.finish(store.open_commands()[0].id, ok=True, result={})
     assert look(second)
     assert store.rebuilds() == {}
+
+
+def test_a_takeover_that_is_tried_again_says_why_once_and_in_the_status(
+    store: Store, project_paths: ProjectPaths
+) -> None:
+    said: list[str] = []
+    made = begun(store)
+    advanced(store, P.TAKING_OVER, made)
+    driver = RebuildDriver(project_paths, store, said.append)
+
+    def look(now: float) -> bool:
+        actual = {STREAM: old(S.STOPPED), HIDDEN: replace(store.actual(HIDDEN), state=S.STOPPED)}
+        return driver.drive(store.rebuilds(), actual, engine=True, now=now)
+
+    for number in range(3):
+        assert look(NOW + number * (AGAIN + 1))
+        (command,) = store.open_commands()
+        message = f"{beside(STREAM)}: the disk is full."
+        store.finish(command.id, ok=False, result={"code": "PEN-3032", "message": message})
+        assert not look(NOW + number * (AGAIN + 1)), "in a while"
+    assert said == ["shop.a: its rows could not be replaced, trying again: PEN-3032 shop.a: the disk is full."]
+    (project_paths.project / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+    arguments = ["status", "--project-dir", str(project_paths.project)]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"}).stdout
+    assert "PEN-3032 shop.a: the disk is full." in " ".join(shown.split())
 
 
 def test_a_rebuild_that_is_quarantined_is_given_up_and_told(store: Store, project_paths: ProjectPaths) -> None:

@@ -32,6 +32,7 @@ from penstock.control.rebuilds import (
     has_read_since,
     level,
     next_step,
+    trouble,
 )
 from penstock.control.streams import restart_runs
 from penstock.paths import ProjectPaths, beside, is_beside, original
@@ -58,6 +59,7 @@ class RebuildDriver:
         moved = False
         for members, awaited in groups(rebuilds, self._store.rebuild_links()):
             ordered = upstream_first([self._seen(each, rebuilds, actual, open_for, engine=engine) for each in members])
+            self._tell(ordered[0], now)
             step = next_step(ordered, now, awaited | self._missing(ordered))
             if step is not None:
                 self._take([each.rebuild for each in ordered], step, now)
@@ -75,6 +77,14 @@ class RebuildDriver:
             if not all(self._is_complete(each, rebuilds, actual) for each in above(self._built(rebuild), TableInput)):
                 found.add(name)
         return found
+
+    def _tell(self, first: Seen, now: float) -> None:
+        """Say what keeps a group from taking over, once, and let it be seen in the status."""
+        found = trouble(first)
+        if found is not None and found != (first.new.error_code, first.new.error):
+            code, message = found
+            self._store.report(beside(first.stream), now=now, error_code=code, error=message)
+            self._say(f"{first.stream}: its rows could not be replaced, trying again: {code} {message[:300]}")
 
     def _is_complete(self, stream: str, rebuilds: Mapping[str, Rebuild], actual: Mapping[str, Actual]) -> bool:
         """Whether a rebuild has once caught up, with all that those had written by then whose new rows it reads.
@@ -136,7 +146,8 @@ class RebuildDriver:
             self._settled(rebuild, built, streamed) if rebuild.phase is RebuildPhase.SETTLING else (False, True)
         )
         return Seen(
-            rebuild, old, new, engine, busy, level, self._answer(rebuild), above=streamed, drained=drained,
+            rebuild, old, new, engine, busy, level, self._answer(rebuild), above=streamed,
+            looked_up=above(built, TableInput), drained=drained,
             caught_up=caught_up(old, new) and self._is_complete(stream, rebuilds, actual),
             window=built.trigger.time_window_ms / 1000 if built and streamed else 0.0,
         )  # fmt: skip
@@ -226,11 +237,11 @@ def above(spec: StreamSpec | None, *kinds: type[Input]) -> frozenset[str]:
 
 
 def upstream_first(group: Sequence[Seen]) -> list[Seen]:
-    """A group in the order in which its rows go through it."""
+    """A group in the order in which its rows go through it: what is read or looked up comes before its readers."""
     left, done = list(group), list[Seen]()
     while left:
         names = {each.stream for each in left}
-        ready = [each for each in left if not each.above & names] or left
+        ready = [each for each in left if not (each.above | each.looked_up) & names] or left
         done += ready
         left = [each for each in left if each not in ready]
     return done

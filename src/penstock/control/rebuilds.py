@@ -50,6 +50,7 @@ class Seen:
     level: bool = False  # the new generation has read what the old one has
     answer: Command | None = None  # to what was asked last in this phase
     above: frozenset[str] = frozenset()  # streams of the group whose new rows it reads as they come
+    looked_up: frozenset[str] = frozenset()  # and those whose new tables it looks up
     caught_up: bool = False
     drained: bool = True  # it has read all that the new generations above it have written
     window: float = 0.0  # seconds between two looks at its inputs
@@ -243,6 +244,15 @@ def _taking_over(group: Sequence[Seen], now: float) -> Step | None:
         return None  # whether anything was replaced is not known, or something was
     stopped = all(each.old.state in _ENDED and each.new.state in _ENDED for each in group)
     return Ask("takeover") if stopped and first.engine else None
+
+
+def trouble(seen: Seen) -> tuple[str, str] | None:
+    """Code and message of what keeps a group from taking over, whose first one this is, and is tried again."""
+    if seen.phase is not RebuildPhase.TAKING_OVER or seen.answer is None or seen.answer.state != "failed":
+        return None
+    result = seen.answer.result or {}
+    code = str(result.get("code"))
+    return None if code in (REBUILD_FAILED.code, *_OF_ENGINE) else (code, shown(str(result.get("message"))))
 
 
 def _clearing(seen: Seen) -> Step | None:

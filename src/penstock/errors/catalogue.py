@@ -717,7 +717,7 @@ TAKEOVER_UNFINISHED = Kind(
     "PEN-3032",
     "A takeover has not come to its end",
     "Some rows of a rebuild, or of streams that are rebuilt together, are in their place, and others could not be put.",
-    "It is tried again until all are; mend what the message says. The tables can be read meanwhile.",
+    "It is tried again until all are; mend what 'penstock status' says. The tables can be read meanwhile.",
     ExitCode.FAILED,
 )
 

@@ -216,10 +216,9 @@ def _unlinked(tx: Connection, upstream: str, *, again: bool) -> list[str]:
     """Forget who was linked to a rebuild, but for rebuilds that go on, which are told, and `again` those who wait."""
     running = [stream for stream, phase in _phases(tx).items() if phase in OPEN]
     links = schema.rebuild_links
-    gone = [links.c.upstream == upstream, links.c.reader.not_in(running)]
-    if again:
-        gone.append(links.c.kind != LinkKind.AFTER.value)
-    tx.execute(delete(links).where(*gone))
+    together, waits = (links.c.kind == kind.value for kind in (LinkKind.TOGETHER, LinkKind.AFTER))
+    gone = together & links.c.reader.not_in(running)
+    tx.execute(delete(links).where(links.c.upstream == upstream, gone if again else gone | waits))
     left = tx.execute(select(links.c.reader, links.c.kind).where(links.c.upstream == upstream))
     return [str(reader) for reader, kind in left if kind == LinkKind.TOGETHER.value]
 
