@@ -407,6 +407,26 @@ def test_a_changed_stream_that_needs_the_new_columns_of_a_table_waits_for_them(
     assert store.rebuild_links() == [RebuildLink("shop.a", "shop.c", LinkKind.AFTER)]
 
 
+def test_a_rebuild_that_is_under_way_ends_before_the_columns_of_the_table_change(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec())
+    deploy(store, paths, KEYED, full_refresh=True)
+    store.report("shop.a", state=StreamState.RUNNING)
+    _end_when_asked(store, "shop.a")
+    seen: list[tuple[bool, bool]] = []
+    submit = store.submit
+
+    def submitted(kind: str, stream: str, payload: Any = None, **options: Any) -> int:
+        if kind == "prepare":
+            seen.append((payload["dry"], store.rebuild("shop.a") is not None))
+        return submit(kind, stream, payload, **options)
+
+    store.submit = submitted  # type: ignore[method-assign]
+    assert deploy(store, paths, FASTER).verdict == "RESTART"
+    assert seen == [(True, True), (False, False)]
+
+
 def _end_when_asked(store: Store, stream: str) -> None:
     """Clear a rebuild away as the supervisor does, once it is given up."""
 

@@ -196,10 +196,14 @@ class _Deploy:
             return self._done(planned, self._amended(old))
         if planned.verdict is Verdict.RESTART:
             check_inputs(spec, self.paths)
-            becomes, needed = self._prepared()
+            # What is being rebuilt may take over at any moment: that ends before the table is touched.
+            ends = is_rebuilt(self.store.rebuild(spec.name))
+            becomes, needed = self._prepared(dry=ends)
             planned = self._planned(becomes)
             if planned.verdict is Verdict.RESTART:
                 self._end_rebuild()
+                if ends:
+                    becomes, needed = self._prepared(dry=False)
                 made = self._waiting(planned, needed, new_checkpoint=False)
                 if becomes.replaced:
                     restart_runs(self.store, looking_up(self.store, old.stream))  # each holds the old columns in hand
@@ -213,15 +217,15 @@ class _Deploy:
         deployed = deployed_streams(self.store)
         return plan_model(model, deployed.get(self.spec.name), full_refresh=self.full_refresh)
 
-    def _prepared(self) -> tuple[Columns, tuple[str, ...]]:
+    def _prepared(self, *, dry: bool) -> tuple[Columns, tuple[str, ...]]:
         """How the columns differ from the table's, and the inputs that the query needs as they will be."""
         try:
-            return ask_columns(self.store, self.spec, dry=False), ()
+            return ask_columns(self.store, self.spec, dry=dry), ()
         except PenstockError:
             rebuilt = self._rebuilt_inputs()
             if not rebuilt:
                 raise
-        return ask_columns(self.store, reading_beside(self.spec, rebuilt), dry=False), rebuilt
+        return ask_columns(self.store, reading_beside(self.spec, rebuilt), dry=dry), rebuilt
 
     def _waiting(self, planned: Planned, inputs: Collection[str], *, new_checkpoint: bool) -> Deployment:
         """Make the spec the desired state; it starts when the rebuilds of these inputs are over."""
