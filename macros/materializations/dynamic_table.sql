@@ -13,7 +13,7 @@
 
   {%- set deployment = adapter.deploy_stream(
         model, compiled_code, graph, full_refresh=should_full_refresh(), empty=flags.EMPTY or false,
-        selected=selected_resources) -%}
+        selected=selected_resources, run_refreshes=flags.FULL_REFRESH or false) -%}
   {{ write(compiled_code) }}
   {{ store_result('main', response=deployment) }}
 

@@ -154,6 +154,31 @@ def test_a_python_model_is_refused(tmp_path: Path) -> None:
         compiled(Request(model, "", {}, full_refresh=False, empty=False), tmp_path, tmp_path)
 
 
+def test_the_models_that_a_run_rebuilds_are_those_that_dbt_refreshes_and_those_that_say_apply() -> None:
+    own = {
+        "a": {}, "never": {"full_refresh": False}, "always": {"full_refresh": True},
+        "apply": {"full_refresh": False, "on_configuration_change": "apply"},
+    }  # fmt: skip
+    nodes = {
+        f"model.p.{name}": {
+            "resource_type": "model", "schema": "shop", "alias": name, "name": name, "path": f"{name}.sql",
+            "original_file_path": f"models/{name}.sql", "config": {"materialized": "dynamic_table", **config},
+            "unrendered_config": config,
+        }
+        for name, config in own.items()
+    }  # fmt: skip
+
+    def together(*, run_refreshes: bool) -> set[str]:
+        model = nodes["model.p.always"]
+        return Request(
+            model, "", {"nodes": nodes}, full_refresh=True, empty=False, selected=tuple(nodes),
+            run_refreshes=run_refreshes,
+        ).together()  # fmt: skip
+
+    assert together(run_refreshes=True) == {"shop.a", "shop.always", "shop.apply"}
+    assert together(run_refreshes=False) == {"shop.always", "shop.apply"}
+
+
 def test_the_adapter_is_imported_without_spark_pandas_or_the_store() -> None:
     heavy = "{'pyspark', 'pandas', 'pyarrow', 'grpc', 'sqlalchemy', 'sqlglot', 'confluent_kafka'}"
     code = f"import dbt.adapters.penstock, sys; print(sorted({heavy} & set(sys.modules)))"

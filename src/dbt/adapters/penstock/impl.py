@@ -81,10 +81,11 @@ class PenstockAdapter(DbtOwn):
         full_refresh: bool = False,
         empty: bool = False,
         selected: Iterable[str] = (),
+        run_refreshes: bool = False,
     ) -> StreamResponse:
         """Compile a dynamic table and make it the desired state of its stream."""
         graph = with_deferred(graph, self.get_macro_resolver(), sql)
-        request = Request(model, sql, graph, full_refresh, empty, tuple(selected))
+        request = Request(model, sql, graph, full_refresh, empty, tuple(selected), run_refreshes)
         try:
             self._pin(read_sources(request))
             spec = compiled(request, project_dir(self.config), target_dir(self.config))

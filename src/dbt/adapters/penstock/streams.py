@@ -53,6 +53,7 @@ class Request:
     full_refresh: bool
     empty: bool
     selected: tuple[str, ...] = ()  # unique ids of the run
+    run_refreshes: bool = False  # --full-refresh of the run, which a model's own `full_refresh` overrides
 
     @property
     def on_change(self) -> str:
@@ -71,8 +72,13 @@ class Request:
         return {
             relation_of(node)
             for node in nodes
-            if node and is_dynamic_table(node) and (self.full_refresh or on_change(node) == "apply")
+            if node and is_dynamic_table(node) and (self._refreshes(node) or on_change(node) == "apply")
         }
+
+    def _refreshes(self, node: Mapping[str, Any]) -> bool:
+        """As dbt's `should_full_refresh` has it."""
+        own = (node.get("config") or {}).get("full_refresh")
+        return self.run_refreshes if own is None else bool(own)
 
 
 def read_sources(request: Request) -> list[Mapping[str, Any]]:
