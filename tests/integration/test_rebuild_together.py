@@ -81,7 +81,9 @@ def test_a_chain_is_built_beside_and_takes_over_together(world: World) -> None:
     project.model("counts", "select k, count(*) as n from {kept} group by k")
     project.model("often", "select k, n from {counts} where n > 4")
     project.model("top", "select k from {counts} order by n desc, k limit 1")
-    project.model("told", "select e.k, e.v, c.k is not null as known from {events} e left join {counts} c on c.k = e.k")
+    topic = f"{project.schema}-told"
+    told = "select e.k, e.v, {} from {{events}} e left join {{counts}} c on c.k = e.k"
+    project.model("told", told.format("c.k is not null as known"), publish={"topic": topic})
     project.model("both", "select k, v from {told} union all select k, v from {kept}")
     old = project.specs()
     for spec in old.values():
@@ -106,7 +108,7 @@ def test_a_chain_is_built_beside_and_takes_over_together(world: World) -> None:
     project.model("counts", "select k, sum(one) as n, max(v) as most from {kept} group by k")
     project.model("often", "select k, n, most from {counts} where n > 4")
     project.model("top", "select k, most from {counts} order by most desc limit 1")
-    project.model("told", "select e.k, e.v, c.most is null as odd from {events} e left join {counts} c on c.k = e.k")
+    project.model("told", told.format("c.most is null as odd"), publish={"topic": topic})
     project.model("both", "select k, v from {told} union all select k, v from {kept}")
     project.model("fresh", "select k, one + v as w from {kept}")
     new = project.specs()
@@ -148,6 +150,13 @@ def test_a_chain_is_built_beside_and_takes_over_together(world: World) -> None:
     assert sorted(row for row in world.rows("told") if row[1] < 100) == sorted(
         (k, v, False) for k, v in world.sent[:30]
     )
+
+    def published() -> list[int]:
+        found = [each.value for each in read_topic(platform.bootstrap, topic, value=lambda raw: json.loads(raw or b""))]
+        return sorted(each["v"] for each in found if "odd" in each)
+
+    numbers = lambda: sorted(v for _, v in world.sent)  # noqa: E731
+    platform.until(lambda: published() == numbers(), "the new rows in the topic", 60, published)
     for batch in ([("k0", 200)], [("k8", n) for n in range(300, 306)]):
         world.send(*batch)
         world.become(**after())
@@ -197,16 +206,22 @@ def test_a_new_generation_that_fails_ends_the_rebuild_of_the_whole_chain(world: 
 
 
 def test_a_published_table_tells_its_topic_what_the_new_rows_change(world: World) -> None:
-    # Given: counts by key that are published, and rows that are published and kept nowhere else.
+    # Given: counts by key that are published, rows that are published and kept nowhere else, and counts that were there
+    # before their table was published.
     platform, project, schema = world.platform, world.project, world.project.schema
     world.send(*((f"k{n % 4}", n) for n in range(12)))
-    to = {name: f"{schema}-{name}" for name in ("counts", "lines", "kept")}
+    to = {name: f"{schema}-{name}" for name in ("counts", "lines", "kept", "late")}
     counts, lines = "select k, count(*) as n from {events} group by k", "select k, v from {events}"
     project.model("counts", counts, publish={"topic": to["counts"]})
     project.model("lines", lines, publish={"topic": to["lines"], "table": False})
     project.model("kept", lines, publish={"topic": to["kept"]})
+    project.model("late", counts)
     for spec in project.specs().values():
         platform.deploy(spec)
+    world.become(late=[(f"k{n}", 3) for n in range(4)])
+    run_id = platform.store.actual(f"{schema}.late").run_id
+    project.model("late", counts, publish={"topic": to["late"]})
+    assert platform.deploy(project.specs()["late"]).verdict == "RESTART"
 
     def read(name: str) -> list[Any]:
         return read_topic(
@@ -220,30 +235,36 @@ def test_a_published_table_tells_its_topic_what_the_new_rows_change(world: World
     until("counts", {f"k{n}": {"k": f"k{n}", "n": 3} for n in range(4)}, lambda: latest(read("counts")))
     for name in ("lines", "kept"):
         until(name, list(range(12)), lambda name=name: numbers(name))
-    many = len(read("counts"))
+    known = {(each.partition, each.offset) for each in read("counts")}
+    platform.until(lambda: platform.store.actual(f"{schema}.late").run_id != run_id, "late to start again", 60)
+    platform.state(f"{schema}.late", StreamState.RUNNING)
+    assert read("late") == []
 
     # When: k1 has fewer rows, k3 has none, and rows are left out. Then: just that is told, at the takeover.
-    project.model(
-        "counts", f"{counts.replace('group', 'where v <> 5 and v % 4 <> 3 group')}", publish={"topic": to["counts"]}
-    )
+    fewer = counts.replace("group", "where v <> 5 and v % 4 <> 3 group")
+    for name in ("counts", "late"):
+        project.model(name, fewer, publish={"topic": to[name]})
     project.model("lines", f"{lines} where v >= 10", publish={"topic": to["lines"], "table": False})
     project.model("kept", "select k, if(v = 3, 33, v) as v from {events}", publish={"topic": to["kept"]})
     new = project.specs()
-    assert world.rebuild(*new.values()) == ["REBUILD"] * 3
+    assert world.rebuild(*new.values()) == ["REBUILD"] * 4
     world.taken_over(*new.values())
-    told = [(each.key, each.value) for each in read("counts")][many:] if many == 4 else None
-    assert told is None or sorted(told) == [("k1", {"k": "k1", "n": 2}), ("k3", None)]
+    told = [(each.key, each.value) for each in read("counts") if (each.partition, each.offset) not in known]
+    assert sorted(told) == [("k1", {"k": "k1", "n": 2}), ("k3", None)]
     assert latest(read("counts")) == {f"k{n}": {"k": f"k{n}", "n": 2 if n == 1 else 3} for n in range(3)}
     assert numbers("lines") == sorted([*range(12), 10, 11]), (
         "all of the new generation: there is nothing to compare with"
     )
     assert numbers("kept") == sorted([*range(12), 33]), "what was published before is not published again"
+    told = [(each.key, each.value and each.value["n"]) for each in read("late")]
+    assert sorted(told) == [("k0", 3), ("k1", 2), ("k2", 3), ("k3", None)], "it may know of k3, and of nothing else"
 
     # And: all go on, once.
     world.send(("k1", 50))
     until("counts", {"k": "k1", "n": 3}, lambda: latest(read("counts"))["k1"])
     until("lines", sorted([*range(12), 10, 11, 50]), lambda: numbers("lines"))
     until("kept", sorted([*range(12), 33, 50]), lambda: numbers("kept"))
+    until("late", {"k": "k1", "n": 3}, lambda: latest(read("late"))["k1"])
 
     # A row that cannot be published, because it has no key, ends a rebuild before anything is replaced.
     project.model("counts", counts.replace("select k,", "select if(v = 50, null, k) as k,").replace("by k", "by 1"),

@@ -33,7 +33,7 @@ from penstock.compiler.publish import (
 from penstock.compiler.spec import Publish
 from penstock.engine import encoders
 from penstock.engine.changed_rows import GONE
-from penstock.engine.publish import Memory, Part, registered, to_messages
+from penstock.engine.publish import Memory, Part, not_published, registered, to_messages
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import (
     BROKER_UNREACHABLE,
@@ -468,6 +468,21 @@ def test_the_schema_that_is_known_will_do_while_the_registry_does_not_answer(tmp
     with pytest.raises(PenstockError) as caught:
         registered(down, part, again.schemas)
     assert caught.value.kind is REGISTRY_UNREACHABLE
+
+
+def test_a_topic_is_complete_by_the_settings_by_which_every_row_was_published(tmp_path: Path) -> None:
+    def complete(publish: Publish) -> bool:
+        return Memory(tmp_path, publish.topic).is_complete(publish)
+
+    by_k, by_n = Publish(topic="out", key=("k",)), Publish(topic="out", key=("n",))
+    not_published(tmp_path)  # and never was
+    assert not complete(by_k)
+    Memory(tmp_path, "out").complete(by_k)
+    assert complete(by_k)
+    assert not complete(by_n)
+    assert not complete(Publish(topic="other", key=("k",)))
+    not_published(tmp_path)  # rows of now on are missing, also when it is published again
+    assert not complete(by_k)
 
 
 # -- those who look at it ---------------------------------------------------------------------------------------------

@@ -56,7 +56,9 @@ class Part:
 
 
 class Memory:
-    """What the checkpoint keeps of a topic: whether the broker was told of batches, and the ids of schemas."""
+    """What the checkpoint keeps of a topic: whether the broker was told of batches, by which settings all rows of the
+    table were published, and the ids of schemas.
+    """
 
     def __init__(self, checkpoint: Path, topic: str) -> None:
         self._file = checkpoint / _MEMORY
@@ -67,14 +69,28 @@ class Memory:
         same = found.get("topic") == topic
         self.topic = topic
         self.told = bool(same and found.get("told"))
+        self.complete_by: dict[str, Any] | None = found.get("complete_by") if same else None
         self.schemas: dict[str, tuple[str, int]] = {}  # subject -> text and id
         if same:
             self.schemas = {name: (str(text), int(id_)) for name, (text, id_) in (found.get("schemas") or {}).items()}
 
+    def is_complete(self, publish: Publish) -> bool:
+        """Whether every row of the table was published by these settings."""
+        return self.complete_by == publish.model_dump(mode="json")
+
+    def complete(self, publish: Publish | None) -> None:
+        """Remember the settings by which every row was published; None: by none."""
+        settings = None if publish is None else publish.model_dump(mode="json")
+        if settings != self.complete_by:
+            self.complete_by = settings
+            self.save()
+
     def save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         draft = self._file.with_suffix(".tmp")
-        content = {"topic": self.topic, "told": self.told, "schemas": self.schemas}
+        content = {
+            "topic": self.topic, "told": self.told, "complete_by": self.complete_by, "schemas": self.schemas,
+        }  # fmt: skip
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
         draft.replace(self._file)
 
@@ -105,6 +121,10 @@ class Publisher:
             partitions=publish.partitions, compacted=upsert and bool(publish.key),
         )  # fmt: skip
         self._memory = Memory(checkpoint, publish.topic)
+        if committed_batch(checkpoint) is None:
+            self.complete()  # what comes is all there is
+        elif not self._memory.is_complete(publish):
+            self._memory.complete(None)
         self._key, self._value = _encoders(session, publish, found, self._memory)
         self._producer: TopicProducer
         if publish.delivery == "exactly_once":
@@ -131,6 +151,10 @@ class Publisher:
 
     def has(self, batch_id: int) -> bool:
         return self.newest >= batch_id
+
+    def complete(self) -> None:
+        """From now on the topic has every row of the table."""
+        self._memory.complete(self._publish)
 
     def send(self, rows: Iterable[pa.RecordBatch], batch_id: int) -> int:
         """Publish a batch unless it is there; how many messages that were."""
@@ -203,6 +227,15 @@ def to_messages(
             if name is None and named:
                 raise PUBLISH_NULL_KEY.error(f"{stream}: a row is published by {', '.join(named)}, which is null.")
             yield name, None if row.get(GONE) else value(row)
+
+
+def not_published(checkpoint: Path) -> None:
+    """A stream goes on without a topic: one that it had before lacks rows from now on."""
+    try:
+        found = json.loads((checkpoint / _MEMORY).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return
+    Memory(checkpoint, str(found.get("topic"))).complete(None)
 
 
 def check(session: SparkSession, publish: Publish, schema: StructType, at: Location) -> None:

@@ -1,7 +1,8 @@
 """What a topic lacks when other rows take the place of a table's. Columns and types may be others.
 
 Rules
-- Of rows with a key: those that are new or changed, and the keys that are gone, as rows with the mark of deletion.
+- Of rows with a key: those that are new or changed, and the keys that are gone, as rows with the mark of deletion. Of a
+  topic that may not have all old rows, all new ones in place of those that are new or changed.
 - Of rows without one: those that were not there, as often as they were not. What is gone stays in the topic.
 - Rows are the same when all their columns are, by name and value.
 """
@@ -30,6 +31,11 @@ def lacking(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     return _changed(new, old, keys) if keys else _added(new, old)
 
 
+def anew(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """All new rows, and the keys that are gone."""
+    return _changed(new, old, keys, same=F.lit(False))
+
+
 def comparable(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> bool:
     """Whether the old rows have the same keys."""
     return [_type(new, key) for key in keys] == [_type(old, key) for key in keys]
@@ -39,14 +45,15 @@ def _type(rows: DataFrame, column: str) -> str | None:
     return next((field.dataType.simpleString() for field in rows.schema.fields if field.name == column), None)
 
 
-def _changed(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+def _changed(new: DataFrame, old: DataFrame, keys: Sequence[str], *, same: Column | None = None) -> DataFrame:
     there = new.select(_text(new), _row(new)).alias("there")
     before = old.select(_text(old), _row(old)).alias("before")
-    same = [
+    on = [
         F.col(f"there.{_ROW}.{quoted_name(key)}").eqNullSafe(F.col(f"before.{_ROW}.{quoted_name(key)}")) for key in keys
     ]
-    both = there.join(before, on=same, how="full_outer")
-    is_there, is_same = F.col(f"there.{_TEXT}").isNotNull(), F.col(f"there.{_TEXT}") == F.col(f"before.{_TEXT}")
+    both = there.join(before, on=on, how="full_outer")
+    is_there = F.col(f"there.{_TEXT}").isNotNull()
+    is_same = F.col(f"there.{_TEXT}") == F.col(f"before.{_TEXT}") if same is None else same
     rows = both.where(is_there & ~F.coalesce(is_same, F.lit(False))).select(f"there.{_ROW}.*")
     gone = both.where(~is_there).select(*[F.col(f"before.{_ROW}.{quoted_name(key)}").alias(key) for key in keys])
     return rows.withColumn(GONE, F.lit(False)).unionByName(gone.withColumn(GONE, F.lit(True)), allowMissingColumns=True)

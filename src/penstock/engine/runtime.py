@@ -38,7 +38,7 @@ from penstock.engine.expectations import Judge
 from penstock.engine.given import SINGLE, GivenSession, built
 from penstock.engine.identity import Mark, application
 from penstock.engine.messages import REGISTRY_CONF, decoded, note_unknown
-from penstock.engine.publish import Publisher
+from penstock.engine.publish import Publisher, not_published
 from penstock.engine.refresh import Plan, Refresh
 from penstock.engine.shared import Member, Pace, Readers
 from penstock.engine.sink import TableWriter, Target, TopicWriter
@@ -329,6 +329,8 @@ def start(
     publisher = None
     if rows is not None and stream.publish is not None and not stream.publish.real_time:
         publisher = publisher_of(session, stream.publish, table_schema(session, stream, rows.schema), target)
+    else:
+        not_published(checkpoint)
     writer = (TableWriter if stream.has_table else TopicWriter)(target, token, publisher)
     writer.fence()
     if rows is None:

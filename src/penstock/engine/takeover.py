@@ -7,8 +7,9 @@ Rules
 - A commit that fails leaves the table as it was, with its constraints.
 - Streams that are rebuilt together take over upstream first. Each has read the hidden tables above it to their end: its
   checkpoint goes on with the tables that have their rows now (`checkpoint.moved`).
-- What the topic of a published stream lacks of the new rows is published with the same identity. Without a table, all
-  rows of the rebuild are.
+- What the topic of a published stream lacks of the new rows is published with the same identity: what differs from the
+  old rows, if the topic has all of these; else all of them, and the keys that are gone. Without a table, all rows of the
+  rebuild are.
 - An error says whether anything was replaced. When some rows are in and others could not be put, it is for whoever
   asked to ask again: nothing is done twice.
 """
@@ -32,7 +33,7 @@ from penstock.checkpoint.offsets import committed_batch
 from penstock.compiler.spec import OutputMode, Publish, StreamSpec, TableStreamInput
 from penstock.engine import jobs, republish, runtime, tables
 from penstock.engine.identity import NO_BATCH, NOTHING, Mark, application
-from penstock.engine.publish import Publisher, by_partition, cannot_be_null, newest_published
+from penstock.engine.publish import Memory, Publisher, by_partition, cannot_be_null, newest_published
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, PUBLISH_NULL_KEY, REBUILD_FAILED, TAKEOVER_UNFINISHED
 from penstock.paths import ProjectPaths, beside, safe_name
@@ -67,6 +68,10 @@ class Member:
         return self.paths.checkpoint(self.spec.name, self.checkpoint_id)
 
     @property
+    def old_checkpoint(self) -> Path:
+        return self.paths.checkpoint(self.spec.name, self.want.checkpoint_id)
+
+    @property
     def app(self) -> str:
         return application(self.spec.name, self.checkpoint_id)
 
@@ -91,9 +96,8 @@ class Member:
 
     def published(self, how: Publish) -> int:
         """The newest batch of the old generation that is sure to be in the topic, to which it published in this way."""
-        checkpoint = self.paths.checkpoint(self.spec.name, self.want.checkpoint_id)
         return newest_published(
-            runtime.profile_broker(self.spark), how, self.spec.name, checkpoint, self.want.checkpoint_id
+            runtime.profile_broker(self.spark), how, self.spec.name, self.old_checkpoint, self.want.checkpoint_id
         )
 
     def show(self) -> None:
@@ -223,6 +227,7 @@ def _publish(session: SparkSession, member: Member, source: str | None, rows: Da
     try:
         publisher.fence()
         publisher.send_in_parts(by_partition(rows.persist()), _newest_batch(session, member, source))
+        publisher.complete()
     finally:
         rows.unpersist()
         publisher.close()
@@ -230,22 +235,31 @@ def _publish(session: SparkSession, member: Member, source: str | None, rows: Da
 
 def _lacking(session: SparkSession, member: Member, source: str | None) -> DataFrame:
     spec, old = member.spec, member.old
+    assert spec.publish is not None
     if not spec.has_table:
         return session.read.format("delta").load(source)
     path = tables.location(session, spec.output.relation)
     replaced = _replaced_at(path, member.app)
-    reader = session.read.format("delta")
-    new = reader.option("versionAsOf", replaced).load(path)
-    if old is None or old.publish is None or old.publish != spec.publish or not old.has_table:
+    new, before = (
+        session.read.format("delta").option("versionAsOf", version).load(path) for version in (replaced, replaced - 1)
+    )
+    if old is None or old.publish is None or old.publish.topic != spec.publish.topic or not old.has_table:
         return new
-    written = Mark.of(DeltaTable(path).transaction_version(member.old_app))
-    if member.published(old.publish) < written.batch_id:
-        return new  # rows that are in the table are not in the topic
-    before = session.read.format("delta").option("versionAsOf", replaced - 1).load(path)
     keys = spec.output.keys if spec.output.mode is OutputMode.UPSERT else ()
     if old.output.keys != spec.output.keys or not republish.comparable(new, before, keys):
         return new
-    return republish.lacking(new, before, keys)
+    if old.publish == spec.publish and _has_all(member, old.publish, path):
+        return republish.lacking(new, before, keys)
+    return republish.anew(new, before, keys) if keys else new
+
+
+def _has_all(member: Member, publish: Publish, path: str) -> bool:
+    """Whether all rows of the old table are in the topic. Not so when it was published since after it had rows, or when
+    the newest ones could not be published."""
+    if not Memory(member.old_checkpoint, publish.topic).is_complete(publish):
+        return False
+    written = Mark.of(DeltaTable(path).transaction_version(member.old_app))
+    return member.published(publish) >= written.batch_id
 
 
 def _newest_batch(session: SparkSession, member: Member, source: str | None) -> int:
