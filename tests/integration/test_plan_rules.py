@@ -128,6 +128,7 @@ CHANGED = {"relation": "{schema}.latest", "rows": "upsert", "keys": ("k",)}
 FOLLOWS = {"sql": "select k as id, v from input", "view": "input", "keys": ("k",), "whole": "so"}
 SUMS = "select i.k, sum(v * f.times) as total from input i join {schema}.factor f on i.k = f.k group by i.k"
 TEXT = tuple(c.model_copy(update={"type": "string"}) if c.name == "v" else c for c in COLUMNS)
+PLACES = tuple(c.model_copy(update={"origin": "offset"}) if c.name == "v" else c for c in COLUMNS)
 
 CASES = [
     Case("a comment", "NO-OP", {"sql": f"-- said better\n{ROWS}"}, rows=BOTH),
@@ -138,6 +139,12 @@ CASES = [
         {"maintenance": OwnMaintenance(every="2 hours"), "path": "models/elsewhere.sql"}, rows=BOTH,
     ),
     Case("where a source starts", "HOT", {"source": {"starting": "latest"}}, **STATE, rows=OF_COUNTS),
+    Case(
+        "what only a new stream or a new topic looks at", "HOT",
+        {"unique_id": "model.rules.other", "source": {"backfill": True},
+         "publish": {"topic": "{schema}-parts", "partitions": 4}},
+        spec={"publish": {"topic": "{schema}-parts"}}, rows=BOTH,
+    ),
     Case("the trigger", "RESTART", {"trigger": FASTER.model_copy(update={"buffer_limit": 2})}, rows=BOTH),
     Case("the trigger of state", "RESTART", {"trigger": FASTER}, **STATE, rows=OF_COUNTS),
     Case(
@@ -153,9 +160,14 @@ CASES = [
         reason="partitions",
     ),
     Case(
-        "a watermark's delay", "RESTART", {"source": {"watermark": Watermark(column="at", delay="2 hours")}},
-        sql=WINDOWS, keys=("w",), stateful=True, source={"watermark": Watermark(column="at", delay="1 hour")},
-        rows=[(0, 4), (4, 4)],
+        # With the old one the first window would still be open.
+        "a watermark's delay", "RESTART", {"source": EXACT}, sql=WINDOWS, stateful=True,
+        source={"watermark": Watermark(column="at", delay="1 hour")}, rows=[(0, 4)],
+    ),
+    Case(
+        "how the broker is reached", "RESTART",
+        {"source": {"bootstrap": "{broker}", "options": (("client.id", "rules"),)}}, **STATE, rows=OF_COUNTS,
+        reason="bootstrap.servers",
     ),
     Case(
         "a watermark's column without state", "RESTART",
@@ -237,6 +249,26 @@ CASES = [
         {"source": {"watermark": Watermark(column="at", delay="1 hour")}}, sql="select k, v, at from input",
         stateful=True, spec={"deduplicate_by": ("k",)}, forced=FAILS, says="stateful operator name does not match",
         reason="watermark",
+    ),
+    Case(
+        # What the other topic has of the first window is late by then.
+        "a pattern that has the topic of windows", "REBUILD",
+        {"source": {"topic": None, "topic_pattern": "{topic}|{other}"}}, sql=WINDOWS, keys=("w",), stateful=True,
+        source=EXACT, rows=[(0, 8), (4, 8)], forced=WRONG, reason="topic",
+    ),
+    Case(
+        "the origin of a column in a state", "REBUILD", {"source": {"columns": PLACES}}, **STATE,
+        rows=[(k, n, sum(row[1] for row in BOTH if row[2] == k)) for k, n, _ in OF_COUNTS], forced=WRONG,
+        reason="origin of",
+    ),
+    Case(
+        "the order of columns that a state takes as they come", "REBUILD",
+        {"source": {"columns": (COLUMNS[1], COLUMNS[0], *COLUMNS[2:])}}, sql=STRUCTS, keys=("k",), stateful=True,
+        forced=FAILS, says=VALUE_SCHEMA, reason="columns of",
+    ),
+    Case(
+        "a topic without its table", "REBUILD", {"publish": {"topic": "{schema}-only", "table": False}},
+        spec={"publish": {"topic": "{schema}-only"}}, rows=BOTH, forced=WRONG, reason="the table is gone",
     ),
     Case(
         # The old watermark stands an hour ahead of the new column: all that comes would be late.
@@ -369,6 +401,9 @@ class Bench:
         self.schema = f"p_{uuid.uuid4().hex[:8]}"
         self.topic, self.other = (f"rules-{uuid.uuid4().hex[:8]}" for _ in range(2))
         create_topics(platform.bootstrap, {self.topic: 2, self.other: 2})
+        self.names = {
+            "schema": self.schema, "topic": self.topic, "other": self.other, "broker": platform.bootstrap,
+        }  # fmt: skip
         self.refused: dict[str, str] = {}
         self.verdicts: dict[str, str] = {}
         self.runs: dict[str, str | None] = {}
@@ -383,11 +418,11 @@ class Bench:
         return made.model_copy(update=changes)
 
     def _named(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """With the schema and the topics of this run."""
+        """With the schema, the topics and the broker of this run."""
 
         def named(value: Any) -> Any:
             if isinstance(value, str):
-                for name, text in (("schema", self.schema), ("topic", self.topic), ("other", self.other)):
+                for name, text in self.names.items():
                     value = value.replace(f"{{{name}}}", text)
             elif isinstance(value, dict):
                 return {key: named(each) for key, each in value.items()}
