@@ -73,7 +73,7 @@ def test_dynamic_tables_are_looked_up_as_they_stand_and_streams_that_cannot_meet
     rows("unbounded", [(1, 10), (1, 200), (2, 10), (2, 200)])
     assert platform.store.desired(f"{schema}.unbounded").spec_json.find('"mode": "replace"') > 0, "Spark refused it"
 
-    # And: a table that is made anew is looked up as it is then; it has a topic, so its old rows cannot stay meanwhile.
+    # And: a table that is made anew is looked up as it is then.
     made = project.model(
         "price", "select k, v + 1 as v from {prices}", unique_key="k", publish={"topic": f"{prices}-out"}
     )

@@ -51,7 +51,7 @@ OWN = (
             "rows wait for half of it at most, in batches as large as that allows"),
     _of("refresh_mode", REFRESH_MODES, "see [Incremental or full](#incremental-or-full)"),
     _of("emit", EMITS, "of a windowed aggregate with a watermark: rows as they change, or each window once, when it "
-        "is over"),
+        "is over; session windows once, unless `changes` is written, which refreshes them in full"),
     Setting("deduplicate_by", _COLUMNS, "none", "of the rows with the same values there, the first is taken; with a "
             "watermark, keys are forgotten when it has passed them"),
     Setting("unique_key", _COLUMNS, "the GROUP BY columns", "rows are replaced by this key; on a plain SELECT it "
