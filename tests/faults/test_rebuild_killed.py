@@ -1,4 +1,5 @@
-"""The engine is killed during a rebuild and around its takeover; in the end the table is what a batch would compute."""
+"""Engine and supervisor are killed during a rebuild and around its takeover; in the end the table is what a batch would
+compute."""
 
 from __future__ import annotations
 
@@ -13,14 +14,36 @@ import pytest
 
 from penstock import processes
 from penstock.compiler.spec import TableStreamInput, Trigger
+from penstock.control import up
+from penstock.control.supervisor import read_running
 from penstock.paths import beside
 from penstock.store import RebuildPhase, StreamState
 
-KILLS = (RebuildPhase.CATCHING_UP, RebuildPhase.TAKING_OVER)
+
+def kill_engine(platform: Any) -> None:
+    engine = platform.endpoint()
+    os.killpg(engine.pid, signal.SIGKILL)
+    platform.until(lambda: not processes.alive(engine.pid, engine.started_at), "its end")
+
+
+def kill_supervisor(platform: Any) -> None:
+    """Another one adopts the engine."""
+    supervisor, engine = read_running(platform.paths), platform.endpoint()
+    os.kill(supervisor.pid, signal.SIGKILL)
+    platform.until(lambda: not processes.alive(supervisor.pid, supervisor.started_at), "its end")
+    up.ensure_up(platform.paths, platform.settings)
+    assert platform.endpoint().pid == engine.pid
+
+
+KILLS = (
+    (kill_engine, {RebuildPhase.CATCHING_UP}),
+    (kill_supervisor, {RebuildPhase.SETTLING, RebuildPhase.STANDING}),
+    (kill_engine, {RebuildPhase.TAKING_OVER}),
+)
 
 
 @pytest.mark.timeout(600)
-def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
+def test_a_rebuild_comes_to_its_end_across_kills_of_engine_and_supervisor(
     platform: Any, topic: Any, produce: Any, make_spec: Any
 ) -> None:
     # Given: a count by key, a table of rows and a sum of these that run, and rows that flow in.
@@ -47,7 +70,8 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
     for spec in (counts, rows, sums):
         platform.until(lambda spec=spec: platform.store.actual(spec.name).batch_id is not None, "a batch", 120)
 
-    # When: all are rebuilt, and the engine is killed while they catch up, and while rows and their sum take over.
+    # When: all are rebuilt, and the engine is killed while they catch up, and while rows and their sum take over; the
+    # supervisor is in between.
     total = counts.model_copy(
         update={"sql": "select k, sum(v) as total from input group by k", "trigger": Trigger(max_batch_rows=20)}
     )
@@ -60,11 +84,9 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
     try:
         for spec in (doubled, summed, total):
             assert platform.deploy(spec, full_refresh=True, together={doubled.name, summed.name}).beside
-        for phase in KILLS:
-            engine = platform.endpoint()
-            assert _reaches(platform, summed.name, phase), f"the rebuild was too quick to be caught {phase.value}"
-            os.killpg(engine.pid, signal.SIGKILL)
-            platform.until(lambda pid=engine.pid, at=engine.started_at: not processes.alive(pid, at), "its end")
+        for kill, phases in KILLS:
+            assert _reaches(platform, summed.name, phases), f"the rebuild was too quick to be caught {phases}"
+            kill(platform)
         for spec in (total, doubled, summed):
             platform.until(
                 lambda spec=spec: platform.store.desired(spec.name).generation == 2
@@ -95,18 +117,18 @@ def test_a_rebuild_comes_to_its_end_across_kills_of_the_engine(
     platform.until(lambda: platform.sql(totalled) == want, "the sums", 90, lambda: platform.sql(totalled))
 
 
-def _reaches(platform: Any, stream: str, phase: RebuildPhase) -> bool:
-    """Wait for a phase of a rebuild; False when it is past it."""
+def _reaches(platform: Any, stream: str, phases: set[RebuildPhase]) -> bool:
+    """Wait for one of the phases of a rebuild; False when it is past them."""
     order = list(RebuildPhase)
 
     def look() -> str | None:
         found = platform.store.rebuild(stream)
-        if found is None or order.index(found.phase) > order.index(phase):
+        if found is None or order.index(found.phase) > max(map(order.index, phases)):
             return "past"
-        if found.phase is not phase:
+        if found.phase not in phases:
             return None
-        if phase is RebuildPhase.CATCHING_UP and platform.store.actual(beside(stream)).batch_id is None:
+        if found.phase is RebuildPhase.CATCHING_UP and platform.store.actual(beside(stream)).batch_id is None:
             return None  # it shall have state of its own when it is killed
         return "there"
 
-    return bool(platform.until(look, f"{phase}", 180, lambda: platform.store.rebuild(stream)) == "there")
+    return bool(platform.until(look, f"{phases}", 180, lambda: platform.store.rebuild(stream)) == "there")
