@@ -248,7 +248,8 @@ def test_a_published_table_tells_its_topic_what_the_new_rows_change(world: World
     project.model("kept", "select k, if(v = 3, 33, v) as v from {events}", publish={"topic": to["kept"]})
     new = project.specs()
     assert world.rebuild(*new.values()) == ["REBUILD"] * 4
-    world.taken_over(*new.values())
+    world.taken_over(*(new[name] for name in ("counts", "lines", "kept")))
+    platform.state(new["late"].name, StreamState.RUNNING)
     told = [(each.key, each.value) for each in read("counts") if (each.partition, each.offset) not in known]
     assert sorted(told) == [("k1", {"k": "k1", "n": 2}), ("k3", None)]
     assert latest(read("counts")) == {f"k{n}": {"k": f"k{n}", "n": 2 if n == 1 else 3} for n in range(3)}
