@@ -4,7 +4,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test conformance lint bench soak mutations clean
+.PHONY: help setup demo test test-deep conformance lint bench soak mutations clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,9 +15,12 @@ setup: ## Make .venv with all packages and fetch the jars (PYTHON=python3 names 
 demo: setup ## Clicks become recommendations, live until Ctrl-C (ONCE=1: about a minute, then stop)
 	@$(BIN)/penstock demo $(if $(ONCE),--once)
 
-test: lint ## Run every check and test (PYTEST_ARGS="-k name" chooses tests)
+test: lint ## Run every check and the tests of every feature (PYTEST_ARGS="-k name" chooses tests)
 	@tools/browser.sh
-	@tools/test.sh $(PYTEST_ARGS)
+	@tools/test.sh -m "not deep" $(PYTEST_ARGS)
+
+test-deep: setup ## Run the tests that take long: things that are killed, every case of a rule
+	@tools/test.sh -m deep $(PYTEST_ARGS)
 
 conformance: setup ## Run dbt's public adapter tests and write docs/conformance.md (about half an hour)
 	@mkdir -p target

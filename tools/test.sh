@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, as two runs side by side, one for each of two cores. Each has a broker, a registry and an engine of its own,
+# Tests, as two runs side by side, one for each of two cores. Each has a broker, a registry and an engine of its own,
 # and takes the next tests that the other has not taken (tests/unit/halves.py): both end at about the same time. The
 # dearest come first, the cheapest last. Arguments go to both (`make test PYTEST_ARGS=…`).
 set -uo pipefail

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from project_processes import listening, processes_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.deep]
 ROOT = Path(__file__).parents[2]
 PENSTOCK = Path(sys.executable).with_name("penstock")
 CTRL_C = b"\x03"

@@ -254,6 +254,7 @@ def test_jobs_deploy_stop_start_restart_and_refresh_a_selection(location: Locati
     assert built[0].materialization.metadata["verdict"].value == "REBUILD"
 
 
+@pytest.mark.deep
 def test_with_engine_and_supervisor_killed_dagster_alone_brings_the_streams_back(location: Location) -> None:
     platform = location.platform
     assert location.materialise("clicked").success

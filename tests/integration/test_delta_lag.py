@@ -88,6 +88,7 @@ def test_the_lag_of_a_stopped_stream_on_a_table_is_what_the_table_has_more(
     assert lag(platform, reader.name, 0) == 0
 
 
+@pytest.mark.deep
 def test_a_stopped_stream_stays_stopped_across_an_engine_and_then_goes_on_without_loss(
     platform: Platform, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
 ) -> None:

@@ -23,6 +23,8 @@ from source_files import compiled, entries
 from penstock.control.locking import complete
 from penstock.store import StreamState
 
+pytestmark = pytest.mark.deep
+
 MakeTopic = Callable[..., str]
 Produce = Callable[..., int]
 UTC = timezone.utc

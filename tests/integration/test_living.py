@@ -190,6 +190,7 @@ def test_tables_are_maintained_while_streams_write_and_read_them(
     assert any('"operation":"OPTIMIZE"' in commit.read_text() for commit in log.glob("*.json"))
 
 
+@pytest.mark.deep
 def test_old_files_are_deleted_in_time_while_the_table_is_written_and_read(
     platform: Platform, schema: str, topic: MakeTopic, produce: Produce
 ) -> None:

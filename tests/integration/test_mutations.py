@@ -1,6 +1,6 @@
 """The demo's models are broken on purpose, one thing at a time: their stream tests notice.
 
-`make test` tries one mutation of each kind and one at least of each model, `make mutations` all of them.
+`make test-deep` tries one mutation of each kind and one at least of each model, `make mutations` all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.cli.stream_tests import laboratory
 from penstock.testing.cases import Case, read_all
 from penstock.testing.lab import Lab
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.deep]
 ROOT = Path(__file__).parents[2]
 ALL = bool(os.environ.get("PENSTOCK_ALL_MUTATIONS"))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     Platform = Any
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.deep]
 
 
 def computed(sent: list[tuple[str, dict[str, Any]]], name: str) -> list[tuple[Any, ...]]:

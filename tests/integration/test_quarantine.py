@@ -133,6 +133,7 @@ def test_bad_records_are_kept_once_and_go_where_they_belong_after_a_fix(
     ) == [(1, 1, 1, True), (2, 3, None, False)]
 
 
+@pytest.mark.deep
 def test_an_engine_that_dies_in_a_replay_gives_nothing_twice_and_loses_nothing(
     platform: Platform, shop: Shop, schema: str, produce: Callable[..., int]
 ) -> None:

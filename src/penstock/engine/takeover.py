@@ -8,8 +8,8 @@ Rules
 - Streams that are rebuilt together take over upstream first. Each has read the hidden tables above it to their end: its
   checkpoint goes on with the tables that have their rows now (`checkpoint.moved`).
 - What the topic of a published stream lacks of the new rows is published with the same identity: what differs from the
-  old rows, if the topic has all of these; else all of them, and the keys that are gone. Without a table, all rows of the
-  rebuild are.
+  old rows, if the topic has all of these; else all of them, and the keys that are gone. Without a table, all rows of
+  the rebuild are.
 - An error says whether anything was replaced. When some rows are in and others could not be put, it is for whoever
   asked to ask again: nothing is done twice.
 """
