@@ -16,10 +16,10 @@ demo: setup ## Clicks become recommendations, live until Ctrl-C (ONCE=1: about a
 	@$(BIN)/penstock demo $(if $(ONCE),--once)
 
 test: lint ## Run every check and the tests of every feature (PYTEST_ARGS="-k name" chooses tests)
-	@tools/browser.sh
 	@tools/test.sh -m "not deep" $(PYTEST_ARGS)
 
-test-deep: setup ## Run the tests that take long: things that are killed, every case of a rule
+test-deep: setup ## Run the tests that take long: the demo, the browser, things that are killed, every case of a rule
+	@tools/browser.sh
 	@tools/test.sh -m deep $(PYTEST_ARGS)
 
 conformance: setup ## Run dbt's public adapter tests and write docs/conformance.md (about half an hour)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Chromium for the browser tests, from the system's packages. Run by `make test`; does nothing when there is one.
+# Chromium for the browser tests, from the system's packages. Run by `make test-deep`; does nothing when there is one.
 # Without Chromium the tests are skipped, in CI (the variable CI is set) they fail.
 set -euo pipefail
 

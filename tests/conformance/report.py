@@ -14,7 +14,7 @@ HEAD = """\
 
 dbt publishes the tests that an adapter has to pass (`dbt-tests-adapter`). `make conformance` runs them against an
 engine and writes this page. A class is run as it is; where the package leaves something to the adapter (names of types,
-a dialect's SQL) `tests/conformance/` fills it in. A sample runs in `make test`.
+a dialect's SQL) `tests/conformance/` fills it in. A sample runs in `make test-deep`.
 
 dbt-tests-adapter {tests}, dbt-core {core}, dbt-spark {spark}: **{passed} of {run} classes pass**
 ({cases} tests){failed}; {left} classes are not run, each with its reason.

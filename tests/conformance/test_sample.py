@@ -11,20 +11,22 @@ from dbt.tests.adapter.basic.test_ephemeral import BaseEphemeral
 from dbt.tests.adapter.basic.test_incremental import BaseIncremental
 
 HERE = Path(__file__).parent
-patient = pytest.mark.timeout(600)
 
 
-@patient
+@pytest.mark.deep
+@pytest.mark.timeout(600)
 class TestSimpleMaterializations(BaseSimpleMaterializations):
     pass
 
 
-@patient
+@pytest.mark.deep
+@pytest.mark.timeout(600)
 class TestEphemeral(BaseEphemeral):
     pass
 
 
-@patient
+@pytest.mark.deep
+@pytest.mark.timeout(600)
 class TestIncremental(BaseIncremental):
     pass
 

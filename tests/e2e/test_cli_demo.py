@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from project_processes import processes_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.deep]
 ROOT = Path(__file__).parents[2]
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
 

@@ -36,7 +36,7 @@ if MISSING:
         f"{MISSING}: the browser tests are skipped; tools/browser.sh installs it on Debian.", allow_module_level=True
     )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.deep]
 ROOT = Path(__file__).parents[2]
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 SCREENSHOTS = ROOT / "target" / "screenshots"

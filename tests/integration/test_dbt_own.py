@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     MakeTopic = Platform = Produce = Any
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.deep]
 
 PROJECT = """\
 name: own

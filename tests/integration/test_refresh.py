@@ -118,6 +118,7 @@ def test_a_topic_a_dynamic_table_and_a_seed_are_joined_anew_when_one_of_them_cha
         assert following - this > 5 - took[number] - 1, "a second for the look at the topic"
 
 
+@pytest.mark.deep
 def test_a_refresh_is_neither_skipped_nor_repeated_by_stops_restarts_and_a_killed_engine(
     platform: Platform, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
 ) -> None:

@@ -31,7 +31,7 @@ from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths
 from penstock.project.profile import RuntimeSettings, save_settings
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.deep]
 PASSWORD = 'pa"ss\\word with signs'
 KEY_PASSWORD = "key-pass-1"
 JAAS = "org.apache.kafka.common.security"
