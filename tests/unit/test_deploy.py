@@ -365,6 +365,24 @@ def test_a_reader_is_rebuilt_on_the_new_rows_and_takes_over_with_them(
     assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.TOGETHER)]
 
 
+def test_a_rebuild_does_not_wait_for_who_goes_back_to_what_does_not_read_it(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    # Given: a stream that is being rebuilt to read a table, which is rebuilt itself then.
+    both = {"shop.a", "shop.b"}
+    elsewhere = spec(name="shop.b")
+    deploy(store, paths, spec())
+    deploy(store, paths, elsewhere)
+    deploy(store, paths, READER, full_refresh=True)
+    _end_when_asked(store, "shop.b")
+    assert deploy(store, paths, KEYED, full_refresh=True, together=both).beside
+    assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.TOGETHER)]
+    # When: it is taken back to what is deployed.
+    assert deploy(store, paths, elsewhere, together=both).verdict == "NO-OP"
+    assert store.rebuild_links() == []
+    assert store.rebuilds().keys() == {"shop.a"}
+
+
 def test_when_a_reader_cannot_be_rebuilt_its_input_is_not(store: Store, paths: ProjectPaths, engine: Engine) -> None:
     both = {"shop.a", "shop.b"}
     deploy(store, paths, spec())

@@ -187,6 +187,7 @@ class _Deploy:
         if planned.verdict is Verdict.NO_OP:
             if not self._is_being_built():
                 self._end_rebuild()
+                self._not_awaited()
             self._quarantines()
             self._retold(old)
             reasons = (*planned.reasons, *_left_alone(self.store, old))
@@ -354,6 +355,12 @@ class _Deploy:
         await_settled(self.store, name, self.tell, TAKEOVER)
         if not ended:
             raise _TakenOverError
+
+    def _not_awaited(self) -> None:
+        """Rebuilds wait for it because a version of it that is given up read them."""
+        links = self.store.rebuild_links()
+        above = {each.upstream for each in links if each.reader == self.spec.name and each.kind is LinkKind.TOGETHER}
+        self.store.unlink(self.spec.name, [each for each in above if not self.spec.streams_from(each)])
 
     def _made_anew(self, planned: Planned, old: Desired) -> Desired:
         # A model that Spark rejects is found out while the old version still runs.

@@ -87,6 +87,13 @@ class Rebuilds(Database):
             _link(tx, [(above, stream) for above in inputs], LinkKind.AFTER)
         return True
 
+    def unlink(self, reader: str, upstreams: Collection[str]) -> None:
+        """Let the rebuilds of these take over without a stream that does not read them any more."""
+        links = schema.rebuild_links
+        awaited = (links.c.reader == reader) & (links.c.kind == LinkKind.TOGETHER.value)
+        with self._write() as tx:
+            tx.execute(delete(links).where(awaited, links.c.upstream.in_(list(upstreams))))
+
     def rebuild_links(self) -> list[RebuildLink]:
         with self._read() as tx:
             return _links(tx)
