@@ -62,10 +62,7 @@ class Memory:
 
     def __init__(self, checkpoint: Path, topic: str) -> None:
         self._file = checkpoint / _MEMORY
-        try:
-            found = json.loads(self._file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            found = {}
+        found = _remembered(checkpoint)
         same = found.get("topic") == topic
         self.topic = topic
         self.told = bool(same and found.get("told"))
@@ -93,6 +90,13 @@ class Memory:
         }  # fmt: skip
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
         draft.replace(self._file)
+
+
+def _remembered(checkpoint: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((checkpoint / _MEMORY).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 class Publisher:
@@ -231,11 +235,9 @@ def to_messages(
 
 def not_published(checkpoint: Path) -> None:
     """A stream goes on without a topic: one that it had before lacks rows from now on."""
-    try:
-        found = json.loads((checkpoint / _MEMORY).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return
-    Memory(checkpoint, str(found.get("topic"))).complete(None)
+    found = _remembered(checkpoint)
+    if found:
+        Memory(checkpoint, str(found.get("topic"))).complete(None)
 
 
 def check(session: SparkSession, publish: Publish, schema: StructType, at: Location) -> None:

@@ -240,11 +240,10 @@ def _lacking(session: SparkSession, member: Member, source: str | None) -> DataF
         return session.read.format("delta").load(source)
     path = tables.location(session, spec.output.relation)
     replaced = _replaced_at(path, member.app)
-    new, before = (
-        session.read.format("delta").option("versionAsOf", version).load(path) for version in (replaced, replaced - 1)
-    )
+    new = session.read.format("delta").option("versionAsOf", replaced).load(path)
     if old is None or old.publish is None or old.publish.topic != spec.publish.topic or not old.has_table:
         return new
+    before = session.read.format("delta").option("versionAsOf", replaced - 1).load(path)
     keys = spec.output.keys if spec.output.mode is OutputMode.UPSERT else ()
     if old.output.keys != spec.output.keys or not republish.comparable(new, before, keys):
         return new
