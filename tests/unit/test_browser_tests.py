@@ -24,13 +24,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return kept | {"PATH": str(tmp_path)}
 
 
-def _collected(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "pytest", "tests/e2e/test_ui.py", "-q", "-rs", "-p", "no:cacheprovider"]
+def _run(environment: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "pytest", "tests/e2e/test_ui.py", "-q", "-rs", "-p", "no:cacheprovider", *args]
     return subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def test_without_chromium_they_are_skipped_and_say_what_to_install(environment: dict[str, str]) -> None:
-    done = _collected(environment)
+    done = _run(environment)
     assert "skipped" in done.stdout
     assert "There is no Chromium: the browser tests are skipped" in done.stdout
     installed = subprocess.run(["tools/browser.sh"], cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -39,7 +39,7 @@ def test_without_chromium_they_are_skipped_and_say_what_to_install(environment: 
 
 
 def test_in_ci_they_fail(environment: dict[str, str]) -> None:
-    done = _collected(environment | {"CI": "true"})
+    done = _run(environment | {"CI": "true"})
     assert done.returncode not in (0, 5), done.stdout
     assert "There is no Chromium, and CI has to run the browser tests" in done.stdout
     installed = subprocess.run(
@@ -47,3 +47,9 @@ def test_in_ci_they_fail(environment: dict[str, str]) -> None:
     )
     assert installed.returncode == 1
     assert "CI has to run the browser tests" in installed.stderr
+
+
+def test_in_ci_a_run_that_leaves_them_out_needs_no_browser(environment: dict[str, str]) -> None:
+    done = _run(environment | {"CI": "true"}, "-m", "not deep")
+    assert done.returncode == 5, done.stdout  # pytest's code for a run that found no test
+    assert "Chromium" not in done.stdout
