@@ -17,7 +17,7 @@ from penstock.cli.streams import resolve
 from penstock.engine.maintenance import Done
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths
-from penstock.store import Store, StreamState, Wanted
+from penstock.store import RebuildPhase, Store, StreamState, Wanted
 
 
 @pytest.fixture
@@ -98,6 +98,15 @@ def test_stop_without_a_supervisor_is_recorded_and_says_so(paths: ProjectPaths, 
     assert "penstock up" in result.stderr
     assert store.desired("shop.clicks").wanted is Wanted.STOPPED
     assert store.desired("shop.views").wanted is Wanted.RUNNING
+
+
+@pytest.mark.parametrize("timeout", ["60", "0"])
+def test_a_stream_that_is_stopped_is_not_rebuilt(paths: ProjectPaths, store: Store, timeout: str) -> None:
+    store.begin_rebuild("shop.clicks", "{}", "new", beside_json="{}", beside_hash="beside", verdict="REBUILD")
+    assert invoke(paths, "stop", "clicks", "--timeout", timeout).exit_code == 0
+    rebuild = store.rebuild("shop.clicks")
+    assert rebuild is not None
+    assert rebuild.phase is RebuildPhase.ENDING
 
 
 def test_stop_waits_until_the_supervisor_has_acted(paths: ProjectPaths, store: Store) -> None:

@@ -250,6 +250,21 @@ def test_what_is_unread_is_known_from_the_offset(tmp_path: Path) -> None:
     assert whole.rows_since is None
 
 
+def test_files_stay_for_a_reader_that_is_in_the_middle_of_the_table_it_found(tmp_path: Path) -> None:
+    path, name = tmp_path / "t", "shop.reader"
+    small_commits(path, 12)
+    files = set(DeltaTable(str(path)).file_uris())
+    aged(path, 2 * DAY)
+    upkeep(path).run()
+    aged(path, 2 * DAY)
+    place = {"reservoirVersion": 11, "index": 2, "isStartingVersion": True}
+    done = upkeep(path, held=unread(name, path, place)).run()
+    assert done.deleted_files == 0
+    assert all(Path(file).exists() for file in files)
+    assert any(name in note for note in done.notes), done.notes
+    assert upkeep(path).run().deleted_files == 12, "nobody reads them any more"
+
+
 def reader(tmp_path: Path, name: str, *places: tuple[Path, int]) -> tuple[str, tuple[StreamSpec, Path]]:
     """A stream that reads shop.a, and has read tables up to these versions."""
     folder = tmp_path / name

@@ -72,7 +72,7 @@ def _apply(session: Session, names: list[str] | None, everything: bool, verb: st
             streams = _stoppable(session, store, streams, everything=everything)
         waiting = timeout > 0 and store.live_lease("supervisor") is not None
         for stream in streams:
-            store.set_wanted(stream, wanted)
+            control.want(store, stream, wanted)
         if waiting:
             with session.ui.working(f"{verb}: {', '.join(streams)}") as step:
                 for stream in streams:

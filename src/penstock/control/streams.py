@@ -21,24 +21,30 @@ WAIT = 60.0
 _ENDED = (StreamState.STOPPED, StreamState.QUARANTINED)
 
 
+def want(store: Store, stream: str, wanted: Wanted, *, now: float | None = None) -> None:
+    """Write down what is wanted of a stream, for whoever carries it out. One that is to stop is not rebuilt."""
+    store.set_wanted(stream, wanted, now=now)
+    if wanted is Wanted.STOPPED:
+        store.end_rebuild(stream, stop=True)
+
+
 def stop_stream(store: Store, stream: str, *, wait: float = WAIT, progress: Tell | None = None) -> Actual:
     """Stop the stream and keep it stopped; its state when it has."""
-    store.set_wanted(stream, Wanted.STOPPED)
-    store.end_rebuild(stream, stop=True)
+    want(store, stream, Wanted.STOPPED)
     return _await(store, stream, lambda found: found.state in _ENDED, wait, progress, "to stop")
 
 
 def start_stream(store: Store, stream: str, *, wait: float = WAIT, progress: Tell | None = None) -> Actual:
     """Run the stream; its state when it runs. Raises what it failed of."""
     begun = time.time()
-    store.set_wanted(stream, Wanted.RUNNING, now=begun)
+    want(store, stream, Wanted.RUNNING, now=begun)
     return _await_run(store, stream, lambda found: True, begun, wait, progress)
 
 
 def restart_stream(store: Store, stream: str, *, wait: float = WAIT, progress: Tell | None = None) -> Actual:
     """Stop the stream's run and begin a new one."""
     begun = time.time()
-    store.set_wanted(stream, Wanted.RUNNING, now=begun)
+    want(store, stream, Wanted.RUNNING, now=begun)
     before = store.actual(stream)
     if before.state in (StreamState.RUNNING, StreamState.STARTING):
         run_command(store, "stop", stream, {}, wait)

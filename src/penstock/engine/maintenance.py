@@ -77,7 +77,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Held:
-    """What a stream that reads a table has not read yet: its next commit, and the first of them with rows."""
+    """What a stream that reads a table has not read yet: its next commit, and the first of them with rows.
+
+    Of one that still reads the table as it was when it began, both are that version.
+    """
 
     reader: str
     since: float  # when the next commit was made
@@ -224,6 +227,9 @@ def unread(reader: str, path: Path, offset: Offset | None) -> Held | None:
         return None
     version, read = int(offset["reservoirVersion"]), max(int(offset.get("index", -1)) + 1, 0)
     first = commit = _commit(path, version)
+    if first is not None and offset.get("isStartingVersion"):
+        # In the middle of the table as it was at this version: any file of then may be one that it has still to read.
+        return Held(reader, first[0], first[0])
     while commit is not None and commit[1] <= read:
         version, read = version + 1, 0
         commit = _commit(path, version)
