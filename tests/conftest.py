@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -150,8 +151,11 @@ class Platform:
 
     def _commits(self) -> set[tuple[str, int]]:
         """What changes with every commit to a table."""
-        logs = self.paths.warehouse.glob("*/*/_delta_log")
-        return {(str(each), each.stat().st_mtime_ns) for each in logs}
+        found = set()
+        for each in self.paths.warehouse.glob("*/*/_delta_log"):
+            with contextlib.suppress(FileNotFoundError):  # a table that was dropped since
+                found.add((str(each), each.stat().st_mtime_ns))
+        return found
 
     def forget_sessions(self) -> None:
         while self.sessions:

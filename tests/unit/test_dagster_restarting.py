@@ -46,6 +46,9 @@ NOTHING_TO_DO = {
     "it waits for a rebuild": replace(
         with_actual(HEALTHY, state=StreamState.STOPPED, updated_at=NOW - 9000), waiting={STREAM: ["shop.up"]}
     ),
+    "it stands still for a takeover": replace(
+        with_actual(HEALTHY, state=StreamState.STOPPED, updated_at=NOW - 9000), standing=frozenset([STREAM])
+    ),
     "a stuck stream was stopped on purpose": with_wanted(STUCK, wanted=Wanted.STOPPED),
 }
 

@@ -365,8 +365,16 @@ def test_a_reader_is_rebuilt_on_the_new_rows_and_takes_over_with_them(
     assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.TOGETHER)]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "changes"),
+    [
+        ("NO-OP", {}),
+        ("HOT", {"small_batch_rows": 7}),
+        ("RESTART", {"trigger": Trigger(time_window_ms=7000)}),
+    ],
+)
 def test_a_rebuild_does_not_wait_for_who_goes_back_to_what_does_not_read_it(
-    store: Store, paths: ProjectPaths, engine: Engine
+    store: Store, paths: ProjectPaths, engine: Engine, verdict: str, changes: dict[str, Any]
 ) -> None:
     # Given: a stream that is being rebuilt to read a table, which is rebuilt itself then.
     both = {"shop.a", "shop.b"}
@@ -377,10 +385,30 @@ def test_a_rebuild_does_not_wait_for_who_goes_back_to_what_does_not_read_it(
     _end_when_asked(store, "shop.b")
     assert deploy(store, paths, KEYED, full_refresh=True, together=both).beside
     assert store.rebuild_links() == [RebuildLink("shop.a", "shop.b", LinkKind.TOGETHER)]
-    # When: it is taken back to what is deployed.
-    assert deploy(store, paths, elsewhere, together=both).verdict == "NO-OP"
+    # When: it is taken back to what is deployed, or nearly so.
+    assert deploy(store, paths, elsewhere.model_copy(update=changes), together=both).verdict == verdict
     assert store.rebuild_links() == []
     assert store.rebuilds().keys() == {"shop.a"}
+
+
+def test_who_has_looked_up_rows_of_a_rebuild_begins_anew_with_it(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    # Given: a rebuild, and one beside it that looks up its rows.
+    both = {"shop.a", "shop.b"}
+    looks_up = spec(name="shop.b", inputs=(*spec().inputs, TableInput(relation="shop.a")))
+    deploy(store, paths, spec())
+    deploy(store, paths, looks_up)
+    assert deploy(store, paths, KEYED, full_refresh=True, together=both).beside
+    assert deploy(store, paths, looks_up, full_refresh=True, together=both).beside
+    # When: the first begins anew. Then: not without the other one, which may have rows of what is given up.
+    with pytest.raises(PenstockError, match=r"PEN-3008 .*shop\.b"):
+        deploy(store, paths, KEYED, full_refresh=True)
+    _end_when_asked(store, "shop.b")
+    assert deploy(store, paths, KEYED, full_refresh=True, together=both).beside
+    assert store.rebuilds().keys() == {"shop.a"}
+    assert deploy(store, paths, looks_up, full_refresh=True, together=both).beside
+    assert store.rebuilds().keys() == both
 
 
 def test_when_a_reader_cannot_be_rebuilt_its_input_is_not(store: Store, paths: ProjectPaths, engine: Engine) -> None:

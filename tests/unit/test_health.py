@@ -53,6 +53,9 @@ STREAMS = {
     "waits for a rebuild": (
         replace(with_actual(HEALTHY, state=StreamState.STOPPED, updated_at=NOW - 900), waiting={STREAM: ["shop.up"]}),
         State.STOPPED, OK, "starts when the rebuild of shop.up is over"),
+    "stands still for a takeover": (
+        replace(with_actual(HEALTHY, state=StreamState.STOPPED, updated_at=NOW - 900), standing=frozenset([STREAM])),
+        State.STOPPED, OK, "while its new generation takes over"),
     "is stopped on purpose and all else is dead": (
         replace(STOPPED, engine=LOST, supervisor=LOST), State.STOPPED, OK, "on purpose"),
     "starts": (

@@ -15,6 +15,7 @@ from penstock.cli.main import app
 from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableInput, TableStreamInput
 from penstock.control.beside import spec_beside
 from penstock.control.lag import table_path
+from penstock.control.policy import Policy
 from penstock.control.rebuild_driver import RebuildDriver, upstream_first
 from penstock.control.rebuilds import (
     AGAIN,
@@ -36,7 +37,9 @@ from penstock.control.rebuilds import (
     progress,
     waiting,
 )
-from penstock.control.streams import await_settled
+from penstock.control.reconcile import EngineView
+from penstock.control.streams import await_settled, want
+from penstock.control.supervisor import Supervisor
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths, beside, original
 from penstock.store import (
@@ -223,6 +226,11 @@ GROUPS: list[tuple[str, list[Seen], Step | None]] = [
         advance(P.CATCHING_UP, *BOTH),
     ),
     (
+        "also while something else is asked for one of them",
+        pair(P.STANDING, P.SETTLING, **STANDS, drained=False, busy=True, since=NOW - STAND_AT_MOST),
+        advance(P.CATCHING_UP, *BOTH),
+    ),
+    (
         "a reader that failed lets all old ones go on",
         pair(P.STANDING, P.SETTLING, **STANDS, new=new(S.FAILED)),
         advance(P.CATCHING_UP, *BOTH),
@@ -352,6 +360,8 @@ def test_whether_a_new_generation_has_read_what_was_there_at_a_time(then: Actual
         ({"s": {"t": {"0": 5}}}, {"s": {"other": {"0": 1}}}, True),
         ({"gone": {"t": {"0": 5}}}, {}, True),
         ({"s": {"reservoirVersion": 4}}, {"s": {"reservoirVersion": 4}}, True),
+        ({"s": {"reservoirVersion": 4}}, {"s": {"reservoirVersion": 9, "index": 3, "isStartingVersion": True}}, False),
+        ({"s": {"reservoirVersion": 4, "index": 2}}, {"s": {"reservoirVersion": 4, "index": 1}}, False),
         ({"s": {"reservoirVersion": 4}}, {"s": {"reservoirVersion": 3}}, False),
         ({"s": {"reservoirVersion": 4}}, {}, False),
     ],
@@ -596,6 +606,61 @@ def test_a_reader_of_new_rows_waits_for_a_rebuild_that_begins_anew(store: Store,
     assert [each.wanted for each in held(wants, store.rebuilds(), early=[beside(READER)])] == [Wanted.STOPPED]
 
 
+def test_a_rebuild_that_begins_between_two_looks_at_the_store_is_held_back_in_that_look(
+    store: Store, project_paths: ProjectPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given: a rebuild. When: one that looks up its new rows begins just when the supervisor looks.
+    begun(store)
+    store.deploy(READER, SPEC, "h1", verdict="NEW", new_checkpoint=True)
+    below = spec(beside(READER), TableInput(relation=HIDDEN)).to_json()
+    wanted = store.all_desired
+
+    def wanted_now(**options: Any) -> list[Desired]:
+        if READER not in store.rebuilds():
+            assert store.begin_rebuild(READER, SPEC, "h2", beside_json=below, beside_hash="b", verdict="REBUILD")
+        return wanted(**options)
+
+    monkeypatch.setattr(store, "all_desired", wanted_now)
+    lease = store.acquire("supervisor", "test", ttl=60)
+    assert lease is not None
+    boss = Supervisor(project_paths, store, lease, spawn=lambda *_: pytest.fail("no engine"), policy=Policy())
+    monkeypatch.setattr(boss._engine, "look", lambda *_: EngineView(running=True, token=3))
+    boss._look(NOW)
+    # Then: all start but that one.
+    started = {each.stream for each in store.open_commands() if each.kind == "start"}
+    assert started == {STREAM, HIDDEN, READER}
+
+
+@pytest.mark.parametrize(
+    ("before", "complete"),
+    [
+        (old(batch_id=7, lag_rows=800), True),  # as far as the one that is read today
+        (old(lag_rows=800), False),  # which has read nothing yet
+        (old(S.QUARANTINED, batch_id=7, lag_rows=800), False),
+    ],
+)
+def test_an_old_generation_that_reads_nothing_is_no_measure(
+    store: Store, project_paths: ProjectPaths, before: Actual, complete: bool
+) -> None:
+    # Given: a rebuild that has read less than the old one has not, and of old messages.
+    made = begun(store)
+    driver = RebuildDriver(project_paths, store, lambda _: None)
+    assert driver.drive(store.rebuilds(), {STREAM: before, HIDDEN: new()}, engine=True, now=NOW) is complete
+    assert phases(store)[STREAM] is (P.SETTLING if complete else P.CATCHING_UP)
+    # A run of a rebuild before says nothing at all.
+    other = new(generation=made.generation + 1, lag_rows=0, lag_seconds=0.0)
+    assert complete or not driver.drive(store.rebuilds(), {STREAM: before, HIDDEN: other}, engine=True, now=NOW)
+
+
+def test_what_is_wanted_while_a_new_generation_takes_over_holds_for_it(store: Store) -> None:
+    made = begun(store)
+    advanced(store, P.TAKING_OVER, made)
+    want(store, STREAM, Wanted.STOPPED)
+    want(store, STREAM, Wanted.RUNNING)
+    assert store.take_over([replace(made, phase=P.TAKING_OVER)])
+    assert (store.desired(STREAM).generation, store.desired(STREAM).wanted) == (2, Wanted.RUNNING)
+
+
 def test_a_reader_has_caught_up_only_with_what_was_written_to_the_end(
     store: Store, project_paths: ProjectPaths
 ) -> None:
@@ -742,7 +807,7 @@ def test_status_says_who_waits_for_a_rebuild(store: Store, project_paths: Projec
 def test_status_says_how_far_a_rebuild_is(store: Store, project_paths: ProjectPaths) -> None:
     begun(store)
     store.report(HIDDEN, state=S.RUNNING, total_rows_in=40)
-    store.record_lag(HIDDEN, 60, 100.0)
+    store.record_lag(store.actual(HIDDEN), 60, 100.0)
     (project_paths.project / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
     arguments = ["status", "--project-dir", str(project_paths.project)]
     assert "rebuilding 40 %" in CliRunner().invoke(app, arguments, env={"COLUMNS": "250"}).stdout

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from penstock.errors import PenstockError
-from penstock.store import Part, Progress, Store, StreamState, Wanted
+from penstock.store import Part, Progress, Store, StreamState, Wanted, database
 from penstock.store import store as store_module
 from penstock.store.commands import COMMANDS_KEPT
 from penstock.store.schema import SCHEMA_VERSION
@@ -135,14 +136,25 @@ def test_a_start_does_not_overtake_a_stop(store: Store) -> None:
 def test_lag_is_written_without_touching_the_report(store: Store) -> None:
     deploy(store)
     store.report("shop.a", now=5.0, state=StreamState.RUNNING, engine_token=3)
-    store.record_lag("shop.a", 12, 3.5, now=9.0)
+    store.record_lag(store.actual("shop.a"), 12, 3.5, now=9.0)
     found = store.actual("shop.a")
     assert (found.lag_rows, found.lag_seconds, found.lag_at) == (12, 3.5, 9.0)
     assert (found.updated_at, found.state) == (5.0, StreamState.RUNNING)
 
 
+def test_lag_of_a_run_before_is_not_that_of_the_new_one(store: Store) -> None:
+    deploy(store)
+    store.report("shop.a", state=StreamState.RUNNING, generation=1, started_at=5.0)
+    measured = store.actual("shop.a")
+    store.report("shop.a", state=StreamState.RUNNING, generation=2, started_at=5.0)
+    store.record_lag(measured, 0, 0.0)
+    store.report("shop.a", state=StreamState.RUNNING, generation=1, started_at=6.0)
+    store.record_lag(measured, 0, 0.0)
+    assert store.actual("shop.a").lag_at is None
+
+
 def test_lag_of_an_unknown_stream_makes_no_record(store: Store) -> None:
-    store.record_lag("shop.a", 1, 1.0)
+    store.record_lag(store.actual("shop.a"), 1, 1.0)
     assert store.all_actual() == {}
 
 
@@ -216,6 +228,17 @@ def test_a_store_damaged_while_open_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     with pytest.raises(PenstockError, match="PEN-3004"):
         Store.open(tmp_path / "store.db").all_desired()
+
+
+def test_a_store_that_somebody_holds_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    store = Store.open(tmp_path / "store.db")
+    with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(PenstockError, match=r"PEN-3004 .*locked"):
+            deploy(store)
+        other.execute("ROLLBACK")
+    deploy(store)
 
 
 def test_a_place_that_cannot_hold_a_store_is_named(tmp_path: Path) -> None:

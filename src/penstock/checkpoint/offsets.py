@@ -87,11 +87,12 @@ def _in_tables(offsets: Sequence[Offset | None]) -> dict[str, Offset]:
     for offset in offsets:
         if offset is not None and "reservoirVersion" in offset:
             table = str(offset.get("reservoirId", ""))
-            found[table] = min(found.get(table, offset), offset, key=_place)
+            found[table] = min(found.get(table, offset), offset, key=place)
     return found
 
 
-def _place(offset: Offset) -> tuple[bool, int, int]:
+def place(offset: Offset) -> tuple[bool, int, int]:
+    """Where an offset of a table stands, to be compared: in the table as it was at first, or after it."""
     return not offset.get("isStartingVersion"), int(offset["reservoirVersion"]), int(offset.get("index", -1))
 
 

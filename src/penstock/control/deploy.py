@@ -186,14 +186,13 @@ class _Deploy:
             return self._waiting(planned, rebuilt, new_checkpoint=True)
         if planned.verdict is Verdict.NO_OP:
             if not self._is_being_built():
-                self._end_rebuild()
-                self._not_awaited()
+                self._no_rebuild()
             self._quarantines()
             self._retold(old)
             reasons = (*planned.reasons, *_left_alone(self.store, old))
             return Deployment(spec.name, old.generation, planned.verdict.value, old.checkpoint_id, reasons, False)
         if planned.verdict is Verdict.HOT:
-            self._end_rebuild()
+            self._no_rebuild()
             return self._done(planned, self._amended(old))
         if planned.verdict is Verdict.RESTART:
             check_inputs(spec, self.paths)
@@ -202,7 +201,7 @@ class _Deploy:
             becomes, needed = self._prepared(dry=ends)
             planned = self._planned(becomes)
             if planned.verdict is Verdict.RESTART:
-                self._end_rebuild()
+                self._no_rebuild()
                 if ends:
                     becomes, needed = self._prepared(dry=False)
                 made = self._waiting(planned, needed, new_checkpoint=False)
@@ -294,7 +293,7 @@ class _Deploy:
             cost = measured(self.paths, self.spec, old)
             told = f" It {cost.words()}." if cost and cost.inputs else ""
             raise CHANGE_NEEDS_REBUILD.error(f"The change of '{old.stream}' needs a rebuild: {why}.{told}", at=at)
-        reading = readers(old.stream, deployed_streams(self.store))
+        reading = readers(old.stream, deployed_streams(self.store)) | self._have_looked_up()
         behind = reading - self.together
         if behind:
             raise REBUILD_READERS.error(
@@ -344,6 +343,14 @@ class _Deploy:
             old.stream, made.generation, planned.verdict.value, made.checkpoint_id, reasons, changed=True, beside=True
         )
 
+    def _have_looked_up(self) -> set[str]:
+        """Streams whose rebuilds look up rows of the one under way, which begins anew: what they made of them stays."""
+        if not is_rebuilt(self.store.rebuild(self.spec.name)):
+            return set()
+        linked = {each.reader for each in self.store.rebuild_links() if each.upstream == self.spec.name}
+        specs = {each: coming(self.store, each) for each in linked if is_rebuilt(self.store.rebuild(each))}
+        return {each for each, spec in specs.items() if spec is not None and not spec.is_full}
+
     def _is_being_built(self) -> bool:
         rebuild = self.store.rebuild(self.spec.name)
         return rebuild is not None and is_rebuilt(rebuild) and rebuild.spec_hash == self.spec.hash
@@ -356,8 +363,10 @@ class _Deploy:
         if not ended:
             raise _TakenOverError
 
-    def _not_awaited(self) -> None:
-        """Rebuilds wait for it because a version of it that is given up read them."""
+    def _no_rebuild(self) -> None:
+        """It goes on with the checkpoint that it has. Rebuilds may wait for it, because a version of it that is given
+        up read them; they do no longer."""
+        self._end_rebuild()
         links = self.store.rebuild_links()
         above = {each.upstream for each in links if each.reader == self.spec.name and each.kind is LinkKind.TOGETHER}
         self.store.unlink(self.spec.name, [each for each in above if not self.spec.streams_from(each)])

@@ -85,6 +85,11 @@ def judge_stream(want: Desired, world: World, limits: Limits) -> Verdict:
         above = ", ".join(world.waiting[want.stream])
         starts = f"it starts when the rebuild of {above} is over"
         return Verdict(State.STOPPED, Severity.OK, starts, "'penstock status' shows how far the rebuild is.")
+    if want.stream in world.standing and found.state in (StreamState.STOPPING, StreamState.STOPPED):
+        return Verdict(
+            State.STOPPED, Severity.OK, "stands still while its new generation takes over",
+            "'penstock status' shows the rebuild.",
+        )  # fmt: skip
     if found.state is StreamState.FAILED:
         return _failed(want, found, world.at)
     if world.engine is not Liveness.UP:
@@ -102,7 +107,7 @@ def judge_stream(want: Desired, world: World, limits: Limits) -> Verdict:
 def judge_lag(want: Desired, world: World, limits: Limits) -> Verdict:
     """How far a stream is behind, against its limits."""
     found = world.of(want.stream)
-    stopped = want.wanted is Wanted.STOPPED or want.stream in world.waiting
+    stopped = want.wanted is Wanted.STOPPED or want.stream in world.waiting or want.stream in world.standing
     state = State.STOPPED if stopped else State.RUNNING
     if found.lag_at is None or world.at - found.lag_at > limits.lag_is_old:
         return Verdict(

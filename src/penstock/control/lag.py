@@ -174,7 +174,7 @@ class LagWatcher:
             found = actual.get(want.stream) or Actual(stream=want.stream)
             lag = self._measured(meter, want, found, kafka, now)
             if (lag.rows, lag.seconds) != (found.lag_rows, found.lag_seconds) or now - (found.lag_at or 0) >= 5:
-                self._store.record_lag(want.stream, lag.rows, lag.seconds, now=now)
+                self._store.record_lag(found, lag.rows, lag.seconds, now=now)
         self._note("", None)
 
     def _measured(self, meter: LagMeter, want: Desired, found: Actual, kafka: KafkaSettings, now: float) -> Lag:

@@ -49,6 +49,6 @@ def measure_stale(
                 lag = meter.measure(want, world.of(want.stream), kafka, time.time())
             except (PenstockError, OSError, ValueError):
                 lag = behind.UNKNOWN
-            store.record_lag(want.stream, lag.rows, lag.seconds)
+            store.record_lag(world.of(want.stream), lag.rows, lag.seconds)
             measured += 1
     return measured

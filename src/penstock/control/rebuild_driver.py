@@ -36,7 +36,7 @@ from penstock.control.rebuilds import (
 )
 from penstock.control.streams import restart_runs
 from penstock.paths import ProjectPaths, beside, is_beside, original
-from penstock.store import Actual, Command, Rebuild, RebuildPhase, Store
+from penstock.store import Actual, Command, Rebuild, RebuildPhase, Store, StreamState
 from penstock.store.rebuilds import OPEN
 
 
@@ -55,7 +55,10 @@ class RebuildDriver:
         """Take the next step of each group; True when one was taken, and what is wanted has changed."""
         if not rebuilds:
             return False
-        open_for = {command.stream for command in self._store.open_commands()}
+        # Maintenance of a table is in the way of nobody but of who replaces its rows.
+        replaced = {each.stream for each in rebuilds.values() if each.phase is RebuildPhase.TAKING_OVER}
+        asked = [each for each in self._store.open_commands() if each.kind != "maintain" or each.stream in replaced]
+        open_for = {command.stream for command in asked}
         moved = False
         for members, awaited in groups(rebuilds, self._store.rebuild_links()):
             ordered = upstream_first([self._seen(each, rebuilds, actual, open_for, engine=engine) for each in members])
@@ -101,19 +104,25 @@ class RebuildDriver:
         built = self._built(rebuild)
         if not all(self._is_complete(each, rebuilds, actual) for each in above(built)):
             return False
-        if not caught_up(old, new) or not self._has_read(rebuild, built, new, rebuilds):
+        if new.generation != rebuild.generation:
+            return False  # what is known is of a rebuild before
+        if not caught_up(old, new) or not self._has_read(rebuild, built, old, new, rebuilds):
             return False
         self._complete[key] = newest_version(table_path(self._paths, beside(stream)))
         return True
 
     def _has_read(
-        self, rebuild: Rebuild, built: StreamSpec | None, new: Actual, rebuilds: Mapping[str, Rebuild]
+        self, rebuild: Rebuild, built: StreamSpec | None, old: Actual, new: Actual, rebuilds: Mapping[str, Rebuild]
     ) -> bool:
         """Whether a new generation has read what those above it had written when they were complete; without such,
-        what was there when it began, or as far as the old one."""
+        what was there when it began, or as far as the old one.
+
+        An old one that does not run, or has read nothing yet, is no measure.
+        """
         streamed = above(built, TableStreamInput)
         if not streamed:
-            return has_read_since(new, rebuild.started_at) or self._settled(rebuild, built, streamed)[0]
+            reads = old.state is StreamState.RUNNING and old.batch_id is not None
+            return has_read_since(new, rebuild.started_at) or (reads and self._settled(rebuild, built, streamed)[0])
         places = new.offsets if new.generation == rebuild.generation else {}
         for each in streamed:
             until = self._complete.get((each, rebuilds[each].generation))

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.checkpoint.offsets import Offset
+from penstock.checkpoint.offsets import Offset, place
 from penstock.errors.catalogue import ENGINE_LOST, LEASE_LOST, REBUILD_FAILED
 from penstock.paths import beside, shown
 from penstock.store import Actual, Command, Desired, LinkKind, Rebuild, RebuildLink, RebuildPhase, StreamState, Wanted
@@ -140,14 +140,21 @@ def held(
     early: Iterable[str] = (),
 ) -> list[Desired]:
     """What is wanted of each stream while rebuilds need some of them to stand still. For others it is too `early`."""
-    still = set(early)
+    still = set(early) | standing(rebuilds)
     for stream, rebuild in rebuilds.items():
-        if rebuild.phase in OPEN and rebuild.phase is not RebuildPhase.CATCHING_UP:
-            still.add(stream)
         if rebuild.phase not in (RebuildPhase.CATCHING_UP, RebuildPhase.SETTLING):
             still.add(beside(stream))
     still |= set(waiting(rebuilds, links))
     return [replace(want, wanted=Wanted.STOPPED) if want.stream in still else want for want in desired]
+
+
+def standing(rebuilds: Mapping[str, Rebuild]) -> set[str]:
+    """The streams that stand still because a new generation is about to take over."""
+    return {
+        stream
+        for stream, rebuild in rebuilds.items()
+        if rebuild.phase in OPEN and rebuild.phase is not RebuildPhase.CATCHING_UP
+    }
 
 
 def waiting(rebuilds: Mapping[str, Rebuild], links: Iterable[RebuildLink]) -> dict[str, list[str]]:
@@ -194,7 +201,7 @@ def progress(new: Actual) -> float | None:
 
 def _passed(old: Offset, new: Offset | None) -> bool:
     if "reservoirVersion" in old:
-        return new is not None and int(new.get("reservoirVersion", 0)) >= int(old["reservoirVersion"])
+        return new is not None and "reservoirVersion" in new and place(new) >= place(old)
     if new is None:
         return not any(int(at) for partitions in old.values() for at in partitions.values())
     return all(
@@ -209,6 +216,9 @@ def _settling(group: Sequence[Seen], now: float) -> Step | None:
     moving = [each for each in group if each.phase is not RebuildPhase.STANDING]
     if any(each.new.state is not StreamState.RUNNING for each in moving):
         return _all(group, RebuildPhase.CATCHING_UP)  # the old ones shall not wait for it to come back
+    patience = STAND_AT_MOST + 2 * sum(each.window for each in group)
+    if any(now - each.rebuild.updated_at >= patience for each in moving):
+        return _all(group, RebuildPhase.CATCHING_UP)
     if any(each.busy for each in group) or any(each.old.state not in _ENDED for each in group):
         return None
     standing = {each.stream for each in group if each not in moving and each.new.state in _ENDED}
@@ -220,9 +230,6 @@ def _settling(group: Sequence[Seen], now: float) -> Step | None:
         late = now - each.rebuild.updated_at >= SETTLE_AT_MOST
         if each.above <= standing and each.drained and (each.level or late):
             return Advance(RebuildPhase.STANDING, (each.stream,))
-    patience = STAND_AT_MOST + 2 * sum(each.window for each in group)
-    if any(now - each.rebuild.updated_at >= patience for each in moving):
-        return _all(group, RebuildPhase.CATCHING_UP)
     return None
 
 

@@ -112,7 +112,10 @@ class Supervisor:
                 self._trim_logs()
                 self._well()
             except (PenstockError, OSError, psutil.Error) as problem:
-                self._troubled(problem)
+                self._troubled(str(problem))
+            except Exception as problem:  # a file that was torn, a bug: the other streams are looked after all the same
+                if self._troubled(f"{type(problem).__name__}: {problem}"):
+                    log.exception("what went wrong:")
             time.sleep(TICK)
         return ExitCode.OK
 
@@ -134,8 +137,9 @@ class Supervisor:
         if self.hurry:
             self.hurry = False
             self._engine.forgive()
-        rebuilds = self._store.rebuilds()
+        # In this order: what a rebuild wants must not be seen without the rebuild, which may hold it back.
         desired, actual = self._store.all_desired(hidden=True), self._store.all_actual(hidden=True)
+        rebuilds = self._store.rebuilds()
         asked = {c.stream: c.created_at for c in self._store.open_commands() if c.kind in ("start", "stop")}
         engine = self._engine.look(now, asked)
         self._applier.settle_refused(actual, now)
@@ -174,10 +178,12 @@ class Supervisor:
         draft.replace(supervisor_file(self._paths))
         self._published = state
 
-    def _troubled(self, problem: Exception) -> None:
-        if self._trouble != str(problem):
+    def _troubled(self, problem: str) -> bool:
+        """Say a trouble that is new; whether it is."""
+        new, self._trouble = self._trouble != problem, problem
+        if new:
             log.error("%s Trying again.", problem)
-        self._trouble = str(problem)
+        return new
 
     def _well(self) -> None:
         if self._trouble is not None:

@@ -14,6 +14,7 @@ from enum import Enum
 
 from penstock.control.deployed import waiting_streams
 from penstock.control.engine_watch import ENGINE_LEASE
+from penstock.control.rebuilds import standing
 from penstock.control.supervisor import LEASE as SUPERVISOR_LEASE
 from penstock.store import Actual, Desired, Lease, Part, Progress, Store, holder_is_dead
 
@@ -43,6 +44,7 @@ class World:
     violations: Mapping[str, Mapping[str, tuple[int, float | None]]] = field(default_factory=dict)  # by stream
     asked: Mapping[str, float] = field(default_factory=dict)  # stream -> when its open start or stop was asked
     waiting: Mapping[str, Sequence[str]] = field(default_factory=dict)  # stream -> the rebuilds after which it starts
+    standing: frozenset[str] = frozenset()  # streams that are stopped for a takeover
 
     def of(self, stream: str) -> Actual:
         """What is known of a stream; an empty record when nothing was reported."""
@@ -67,6 +69,7 @@ def read_world(store: Store, *, now: float | None = None) -> World:
         parts=tuple(store.parts()),
         asked={each.stream: each.created_at for each in store.open_commands() if each.kind in ("start", "stop")},
         waiting=waiting_streams(store),
+        standing=frozenset(standing(store.rebuilds())),
     )
 
 

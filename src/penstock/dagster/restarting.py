@@ -95,6 +95,7 @@ def restarts(world: World, memory: Mapping[str, Attempt], limits: LimitsOf, poli
 
 def _shall_run(want: Desired, world: World) -> bool:
     held = world.of(want.stream).state is StreamState.QUARANTINED or want.stream in world.waiting
+    held = held or want.stream in world.standing
     return want.wanted is Wanted.RUNNING and not held
 
 

@@ -26,6 +26,7 @@ from penstock.store import schema
 BUSY_SECONDS = 30.0
 _WRITERS = 0x70656E73746F636B  # the advisory lock's number: "penstock"
 _WRITE = "penstock_write"
+_FAULTS = (SQLAlchemyError, sqlite3.Error)  # what fails in `_begin_sqlite` is not wrapped
 
 
 class Database:
@@ -58,7 +59,7 @@ class Database:
         try:
             with self._readers.begin() as tx:
                 yield tx
-        except SQLAlchemyError as problem:
+        except _FAULTS as problem:
             raise _named(problem) from problem
 
     @contextmanager
@@ -66,7 +67,7 @@ class Database:
         try:
             with self._writers.begin() as tx:
                 yield tx
-        except SQLAlchemyError as problem:
+        except _FAULTS as problem:
             raise _named(problem) from problem
 
     def _migrate(self) -> None:
@@ -98,7 +99,7 @@ def _version_query() -> Any:
     return select(schema.meta.c.value).where(schema.meta.c.key == "schema_version")
 
 
-def _named(problem: SQLAlchemyError) -> PenstockError:
+def _named(problem: Exception) -> PenstockError:
     cause = str(getattr(problem, "orig", None) or problem).strip().splitlines()[0]
     if "disk is full" in cause or "No space left" in cause:
         return DISK_FULL.error("The deployment store could not be written: the disk is full.")

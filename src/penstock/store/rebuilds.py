@@ -147,9 +147,8 @@ class Rebuilds(Database):
             phases = _phases(tx)
             phase = phases.get(stream)
             if phase is RebuildPhase.TAKING_OVER:
-                of_new = schema.desired.c.stream == beside(stream)
                 if stop:
-                    tx.execute(update(schema.desired).where(of_new).values(wanted=Wanted.STOPPED.value))
+                    self._want_after_takeover(tx, stream, Wanted.STOPPED)
                 return False
             if phase is RebuildPhase.FAILED:
                 tx.execute(delete(schema.rebuilds).where(schema.rebuilds.c.stream == stream))
@@ -158,6 +157,12 @@ class Rebuilds(Database):
                     ends = member == stream or not alone
                     _change(tx, member, phase=RebuildPhase.ENDING if ends else RebuildPhase.CATCHING_UP, now=now)
         return True
+
+    def _want_after_takeover(self, tx: Connection, stream: str, wanted: Wanted) -> None:
+        """Let what is wanted of a stream hold for a new generation that is taking over, too."""
+        if _phases(tx).get(stream) is RebuildPhase.TAKING_OVER:
+            of_new = schema.desired.c.stream == beside(stream)
+            tx.execute(update(schema.desired).where(of_new).values(wanted=wanted.value))
 
     def take_over(self, group: Sequence[Rebuild], *, now: float | None = None) -> bool:
         """Make the new generations the desired ones: their rows are in the tables."""

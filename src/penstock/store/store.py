@@ -141,6 +141,7 @@ class Store(Leases, Commands, Sources, Rebuilds):
             )
             if done.rowcount == 0:
                 raise STREAM_UNKNOWN.error(f"There is no stream '{stream}'.")
+            self._want_after_takeover(tx, stream, wanted)
             if wanted is Wanted.RUNNING:
                 self._new_chance(tx, stream, now)
 
@@ -218,15 +219,18 @@ class Store(Leases, Commands, Sources, Rebuilds):
                     return False
             return self._change_actual(tx, stream, now, engine_token=engine_token, if_still=if_still, **changes)
 
-    def record_lag(self, stream: str, rows: int | None, seconds: float | None, *, now: float | None = None) -> None:
-        """How far a stream is behind; touches nothing else, so that it cannot disturb a report."""
+    def record_lag(self, found: Actual, rows: int | None, seconds: float | None, *, now: float | None = None) -> None:
+        """How far a stream is behind, if it still is the run that was measured; touches nothing else, so that it cannot
+        disturb a report."""
         now = time.time() if now is None else now
+        table = schema.actual
+        same = (
+            table.c.stream == found.stream,
+            table.c.generation == found.generation,
+            table.c.started_at.is_not_distinct_from(found.started_at),
+        )
         with self._write() as tx:
-            tx.execute(
-                update(schema.actual)
-                .where(schema.actual.c.stream == stream)
-                .values(lag_rows=rows, lag_seconds=seconds, lag_at=now)
-            )
+            tx.execute(update(table).where(*same).values(lag_rows=rows, lag_seconds=seconds, lag_at=now))
 
     def amend_error(self, stream: str, engine_token: int, before: str, after: str) -> bool:
         """Say more of a stream's last error, if it is still that one and no newer engine reports the stream."""
