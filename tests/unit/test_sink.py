@@ -290,6 +290,21 @@ def test_a_closed_writer_takes_no_batch(table: Path) -> None:
     assert write.error is None, "being stopped is no failure"
 
 
+def test_a_batch_that_is_not_waited_for_any_more_is_not_committed(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given: a batch that takes its time, and whoever stops the stream does not.
+    write, batch = writer(table), Batch(("a", 1))
+    fetched = batch.toArrow
+
+    def slowly() -> pa.Table:
+        assert not write.close(timeout=0)
+        return fetched()
+
+    monkeypatch.setattr(batch, "toArrow", slowly)
+    with pytest.raises(InterruptedError):
+        write(batch, 0)
+    assert rows(table) == []
+
+
 def test_the_identity_stands_in_the_table_s_own_log(table: Path) -> None:
     writer(table)(Batch(("a", 1)), 0)
     log = sorted((table / "_delta_log").glob("*.json"))[-1].read_text().splitlines()

@@ -94,6 +94,7 @@ class TableWriter:
         self._busy = threading.Lock()  # held while a batch is being written
         self._guard = threading.Condition()  # of the three below; told when a batch was asked for
         self._closed = False
+        self._abandoned = False  # a batch was under way that nobody waits for any more: it must not be committed
         self._written: dict[int, Written] = {}
         self._newest = NO_BATCH  # that was written here
         self.error: BaseException | None = None
@@ -138,7 +139,7 @@ class TableWriter:
         raise LEASE_LOST.error(f"{self._target.stream}: the table's log could not be fenced; somebody else writes.")
 
     def close(self, timeout: float) -> bool:
-        """Let no further batch in; wait for the one under way. False when it did not end in time."""
+        """Let no further batch in; wait for the one under way. False when it did not end in time, and is abandoned."""
         with self._guard:
             self._closed = True
         free = self._busy.acquire(timeout=timeout)
@@ -146,6 +147,7 @@ class TableWriter:
             self._busy.release()
             if self._publisher is not None:
                 self._publisher.close()
+        self._abandoned = not free
         return free
 
     @contextmanager
@@ -294,6 +296,7 @@ class TableWriter:
     # -- small batches ------------------------------------------------------------------------------------------------
     def _by_arrow(self, rows: pa.Table, batch_id: int) -> Written:
         for _ in range(_TRIES):
+            self._go_on()
             try:
                 return Written(batch_id, self._committed(rows, batch_id), rows.num_rows)
             except (CommitFailedError, FileExistsError):
@@ -301,6 +304,11 @@ class TableWriter:
                 if self._mark().batch_id >= batch_id:
                     return Written(batch_id, "skipped", 0)
         raise LEASE_LOST.error(f"{self._target.stream}: batch {batch_id} met {_TRIES} concurrent commits.")
+
+    def _go_on(self) -> None:
+        """A batch that was abandoned ends here: the rows of its table may be those of a new generation by now."""
+        if self._abandoned:
+            raise InterruptedError("the batch took too long to be waited for")
 
     def _committed(self, rows: pa.Table, batch_id: int) -> str:
         """Commit the rows to the version that is known; who did it."""
@@ -378,6 +386,7 @@ class TableWriter:
         return replace(outcome, violations=violations)
 
     def _to_table(self, rows: DataFrame, batch_id: int) -> Written:
+        self._go_on()
         mark = Mark(self._token, batch_id)
         if self._target.mode == "upsert":
             self._merge_by_spark(rows, mark)
