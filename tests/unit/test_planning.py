@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.cli.plan import markdown, summary
+from penstock.cli.output import Ui
+from penstock.cli.plan import compiled_models, markdown, summary
+from penstock.cli.session import Session
 from penstock.compiler import StreamSpec, Verdict
 from penstock.compiler.spec import Column, FromOffsets, KafkaInput, Output, OutputMode, TableStreamInput, Trigger
 from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.control.project_plan import UNCHECKED, project_plan
 from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
 from penstock.errors.catalogue import BROKER_UNREACHABLE
 from penstock.paths import ProjectPaths
 from penstock.project.model import on_change
 from penstock.project.profile import KafkaSettings
-from penstock.store import Desired, Wanted
+from penstock.store import Desired, Store, Wanted
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def stream(name: str, *reads: str, **changes: Any) -> StreamSpec:
@@ -122,6 +128,35 @@ def test_a_full_refresh_rebuilds_what_is_deployed_and_is_a_confirmation() -> Non
     assert list(verdicts(planned).values()) == ["REBUILD", "NEW"]
     assert planned[0].confirmed
     assert planned[0].next_step is None
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_a_model_s_own_full_refresh_wins_over_that_of_the_run(flag: bool) -> None:
+    always, never = Model(RAW, full_refresh=True), Model(RAW, full_refresh=False)
+    (planned,) = plan_streams([always], deployed(RAW), full_refresh=flag)
+    assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, ("its full_refresh is true",))
+    assert planned.confirmed
+    (planned,) = plan_streams([never], deployed(RAW), full_refresh=flag)
+    assert planned.verdict is Verdict.NO_OP
+
+
+def test_of_a_model_that_is_never_refreshed_a_full_refresh_looks_at_the_columns(tmp_path: Path) -> None:
+    paths = ProjectPaths(tmp_path)
+    store = Store.open(paths.store)
+    store.deploy(RAW.name, RAW.to_json(), RAW.hash, verdict="NEW", new_checkpoint=True)
+    sql = Model(RAW.model_copy(update={"sql": "select k, 1 as one from raw"}), full_refresh=False)
+    (planned,) = project_plan(store, paths, KafkaSettings(), [sql], project=None, full_refresh=True)
+    assert (planned.verdict, planned.reasons[-1]) == (Verdict.RESTART, UNCHECKED)
+
+
+def test_no_flag_is_recommended_that_a_model_does_not_heed() -> None:
+    (planned,) = plan_streams([Model(CHANGED, full_refresh=False)], deployed(RAW), full_refresh=True)
+    assert (planned.verdict, planned.confirmed) == (Verdict.REBUILD, False)
+    assert str(planned.next_step).startswith("confirm with on_configuration_change: apply; its full_refresh is false")
+    (kept,) = plan_streams([Model(CHANGED, "continue", full_refresh=False)], deployed(RAW), full_refresh=True)
+    assert (kept.verdict, "--full-refresh" in str(kept.next_step)) == (Verdict.REFUSED, False)
+    above, _ = plan_streams([Model(CHANGED, "apply"), Model(CLEAN, full_refresh=False)], deployed(RAW, CLEAN))
+    assert "--full-refresh, with on_configuration_change: apply where full_refresh is false" in str(above.next_step)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +299,15 @@ def test_what_a_silent_broker_or_a_compacted_topic_does_not_tell_is_unknown(
 
 
 # -- what the model says, and how it is shown -------------------------------------------------------------------------
+@pytest.mark.parametrize("own", [True, False, None])
+def test_the_plan_reads_full_refresh_from_the_model_s_config(own: bool | None) -> None:
+    manifest = json.loads((FIXTURES / "manifest.json").read_text())
+    manifest["nodes"]["model.shop.clicks_clean"]["config"]["full_refresh"] = own
+    session = Session(Ui(), FIXTURES / "shop")
+    found, problems = compiled_models(session, manifest, ["model.shop.clicks_clean"], everything=False)
+    assert ([each.full_refresh for each in found], problems) == ([own], [])
+
+
 def test_only_a_value_that_somebody_wrote_is_a_confirmation() -> None:
     filled_in = {"config": {"on_configuration_change": "apply"}, "unrendered_config": {"materialized": "dynamic_table"}}
     written = filled_in | {"unrendered_config": {"on_configuration_change": "apply"}}

@@ -48,13 +48,13 @@ def project_tables(manifest: dict[str, Any]) -> dict[str, str]:
     return tables | {unique_id: relation for relation, unique_id in source_tables(manifest).items()}
 
 
-def _models(
+def compiled_models(
     session: Session, manifest: dict[str, Any], unique_ids: Sequence[str], *, everything: bool
 ) -> tuple[list[Model], list[PenstockError]]:
     """The models, and the source tables that they read, or all of them."""
     from penstock.compiler import compile_model, compile_source_table, source_tables
     from penstock.control.planning import Model
-    from penstock.project.model import on_change
+    from penstock.project.model import on_change, own_full_refresh
 
     models: list[Model] = []
     problems: list[PenstockError] = []
@@ -64,7 +64,8 @@ def _models(
         except PenstockError as problem:
             problems.append(problem)
         else:
-            models.append(Model(spec, on_change(manifest["nodes"][unique_id])))
+            node = manifest["nodes"][unique_id]
+            models.append(Model(spec, on_change(node), full_refresh=own_full_refresh(node)))
     read = {each.relation for model in models for each in model.spec.inputs}
     for relation, unique_id in source_tables(manifest).items():
         if everything or relation in read:
@@ -177,7 +178,7 @@ def plan(
         before = streams_before(session, against) if against is not None else {}
         manifest, unique_ids = chosen(session, select or (), exclude or ())
         step("comparing with what is deployed")
-        models, problems = _models(session, manifest, unique_ids, everything=not (select or exclude))
+        models, problems = compiled_models(session, manifest, unique_ids, everything=not (select or exclude))
         project = None if select or exclude else project_tables(manifest)
         if against is not None:
             planned = plan_against(models, before, project=project, full_refresh=full_refresh)

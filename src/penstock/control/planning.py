@@ -8,7 +8,8 @@ Rules
 - A rebuild that would lose rows is REFUSED unless it is confirmed: by --full-refresh, or by the model's
   `on_configuration_change: apply`.
 - A stream that joins a rebuilt source table starts again, on its checkpoint.
-- --full-refresh is about models: a source table is rebuilt only when its own change needs it.
+- --full-refresh is about models: a source table is rebuilt only when its own change needs it. A model's own
+  `full_refresh` wins over it.
 - A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. One that another
   target deployed (same model, another schema) is not.
 """
@@ -23,6 +24,7 @@ from penstock.compiler.plan import Plan, Verdict, plan_change
 from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
 from penstock.control.rebuild_cost import RebuildCost
+from penstock.project.model import is_refreshed
 
 APPLY, CONTINUE, FAIL = "apply", "continue", "fail"
 OTHER_VERSION = Plan(Verdict.REBUILD, ("it was deployed by another version of Penstock",))
@@ -36,6 +38,7 @@ class Model:
     on_change: str = FAIL  # on_configuration_change
     columns: tuple[str, ...] = ()  # how the query's columns differ from the table's, where that takes a rebuild
     followed: tuple[str, ...] = ()  # what becomes of those that differ without one
+    full_refresh: bool | None = None  # its own, which wins over that of the run
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Planned:
     generation: int | None = None  # the deployed one
     confirmed: bool = False  # a rebuild that `dbt run` does without being told again
     on_change: str = FAIL
+    heeds_flag: bool = True  # False: --full-refresh has no effect, on it or on one of `also`
     also: tuple[str, ...] = ()  # deployed readers that a rebuild would leave behind
     cost: RebuildCost | None = None
 
@@ -69,10 +73,15 @@ class Planned:
         if not self.rebuilds:
             return None
         if self.also:
-            return f"rebuild its readers in the same run: --select {self.stream.rpartition('.')[2]}+ --full-refresh"
+            return f"rebuild its readers in the same run: {selected(self.stream, flag=self.heeds_flag)}"
         if self.kept:
-            return "on_configuration_change is 'continue': the deployed version goes on; --full-refresh rebuilds it"
-        return None if self.confirmed else "confirm with --full-refresh or on_configuration_change: apply"
+            way = "; --full-refresh rebuilds it" if self.heeds_flag else ""
+            return f"on_configuration_change is 'continue': the deployed version goes on{way}"
+        if self.confirmed:
+            return None
+        if self.heeds_flag:
+            return "confirm with --full-refresh or on_configuration_change: apply"
+        return "confirm with on_configuration_change: apply; its full_refresh is false, so --full-refresh does not"
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -85,6 +94,12 @@ class Planned:
             "next_step": self.next_step,
             "rebuild": self.cost.as_dict() if self.cost else None,
         }
+
+
+def selected(stream: str, *, flag: bool) -> str:
+    """The options of a run that rebuilds a stream and its readers."""
+    more = "" if flag else ", with on_configuration_change: apply where full_refresh is false"
+    return f"--select {stream.rpartition('.')[2]}+ --full-refresh{more}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +136,9 @@ def plan_streams(
         found[model.spec.name] = _started_again(model.spec, found[model.spec.name], anew)
     sure = {each.stream for each in found.values() if each.confirmed}
     # What nobody has confirmed yet can be confirmed together with its readers: those of the run are not in its way.
-    return [_left_behind(each, deployed, sure if each.confirmed else found.keys()) for each in found.values()]
+    behind = [_left_behind(each, deployed, sure if each.confirmed else found.keys()) for each in found.values()]
+    deaf = {each.stream for each in found.values() if not each.heeds_flag}
+    return [replace(each, heeds_flag=each.heeds_flag and deaf.isdisjoint(each.also)) for each in behind]
 
 
 def _left_behind(planned: Planned, deployed: Mapping[str, Deployed], together: Collection[str]) -> Planned:
@@ -144,6 +161,7 @@ def plan_model(
 ) -> Planned:
     """The verdict on one model; `rebuilt` are the streams that this run rebuilds."""
     spec = model.spec
+    full_refresh = is_refreshed(model.full_refresh, run=full_refresh)
     plan = OTHER_VERSION if old is not None and old.spec is None else plan_change(old.spec if old else None, spec)
     verdict, reasons = plan.verdict, plan.reasons
     if old is not None and old.built is not None and old.built.hash == spec.hash and not full_refresh:
@@ -158,7 +176,8 @@ def plan_model(
             reasons = (*(reasons if verdict is Verdict.REBUILD else ()), *more)
             verdict = Verdict.REBUILD
         elif full_refresh and verdict is not Verdict.REBUILD and not spec.is_source_table:
-            verdict, reasons = Verdict.REBUILD, ("--full-refresh",)
+            said = "its full_refresh is true" if model.full_refresh else "--full-refresh"
+            verdict, reasons = Verdict.REBUILD, (said,)
     planned = Planned(
         stream=spec.name,
         verdict=verdict,
@@ -167,6 +186,7 @@ def plan_model(
         generation=old.generation if old else None,
         confirmed=full_refresh or model.on_change == APPLY,
         on_change=model.on_change,
+        heeds_flag=model.full_refresh is not False,
     )
     return replace(planned, verdict=Verdict.REFUSED) if planned.kept else planned
 

@@ -37,8 +37,8 @@ def project_plan(
     """What deploying the models does; with `project` (unique id -> relation, of all dynamic tables) orphans, too."""
     deployed = deployed_streams(store) if store is not None else {}
     planned = plan_streams(models, deployed, full_refresh=full_refresh)
-    if store is not None and not full_refresh:
-        planned = _with_columns(store, models, deployed, planned, engine=engine)
+    if store is not None:
+        planned = _with_columns(store, models, deployed, planned, full_refresh=full_refresh, engine=engine)
     topics = TopicWatch()
     try:
         meter = CostMeter(paths, kafka, topics)
@@ -76,6 +76,7 @@ def _with_columns(
     deployed: Mapping[str, Deployed],
     planned: Sequence[Planned],
     *,
+    full_refresh: bool,
     engine: bool,
 ) -> list[Planned]:
     changed = {each.stream for each in planned if each.verdict is Verdict.RESTART}
@@ -90,7 +91,7 @@ def _with_columns(
             known.append(replace(model, columns=found.changes, followed=found.followed))
         else:
             known.append(model)
-    return plan_streams(known, deployed)
+    return plan_streams(known, deployed, full_refresh=full_refresh)
 
 
 def _columns(store: Store, spec: StreamSpec) -> Columns:
