@@ -11,9 +11,18 @@ import pytest
 from penstock.cli.output import Ui
 from penstock.cli.plan import compiled_models, markdown, summary
 from penstock.cli.session import Session
-from penstock.compiler import StreamSpec, Verdict
-from penstock.compiler.spec import Column, FromOffsets, KafkaInput, Output, OutputMode, TableStreamInput, Trigger
-from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.compiler import StreamSpec, Verdict, quarantines
+from penstock.compiler.spec import (
+    Column,
+    FromOffsets,
+    KafkaInput,
+    Output,
+    OutputMode,
+    TableInput,
+    TableStreamInput,
+    Trigger,
+)
+from penstock.control.planning import Built, Deployed, Model, Planned, judged, orphans, plan_streams
 from penstock.control.project_plan import UNCHECKED, project_plan
 from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
 from penstock.errors.catalogue import BROKER_UNREACHABLE
@@ -189,6 +198,31 @@ def test_orphans_are_deployed_streams_whose_model_is_gone_or_renamed_but_not_tho
         "shop.report": "its model is no longer a dynamic table of the project",
     }
     assert "--prune" in str(found[0].next_step)
+
+
+def test_an_orphan_that_a_stream_which_goes_on_reads_is_kept_and_so_is_what_it_reads() -> None:
+    names = stream("shop.names").model_copy(update={"unique_id": "model.shop.names"})
+    report = REPORT.model_copy(update={"inputs": (*REPORT.inputs, TableInput(relation="shop.names"))})
+    there = deployed(RAW, CLEAN, names, report)
+    found = {each.stream: each for each in orphans(there, {"model.shop.report": "shop.report"})}
+    assert {name: each.read_by for name, each in found.items()} == {
+        "shop.raw": ("shop.clean",), "shop.clean": ("shop.report",), "shop.names": ("shop.report",),
+    }  # fmt: skip
+    assert found["shop.raw"].reasons[-1] == "it is still read by shop.clean"
+    assert "once nothing that goes on reads it" in str(found["shop.raw"].next_step)
+    assert [each.read_by for each in orphans(there, {})] == [()] * 4, "readers that end as well keep nothing"
+
+
+def test_an_orphan_is_kept_for_what_is_being_built_on_it_and_with_the_bad_records_of_what_is_kept() -> None:
+    other = stream("shop.report")
+    coming = {"shop.report": Deployed("shop.report", 1, other, built=Built(2, "h", REPORT))}
+    asking = CLEAN.model_copy(update={"inputs": (RAW.inputs[0].model_copy(update={"on_bad_record": "quarantine"}),)})
+    (bad,) = quarantines(asking)
+    project = {"model.shop.report": "shop.report"}
+    (kept,) = orphans({**deployed(asking, bad), **coming}, project)
+    assert (kept.stream, kept.read_by) == ("shop.clean", ("shop.report",))
+    alone = orphans({**deployed(asking, bad), **deployed(other)}, project)
+    assert [(each.stream, each.read_by) for each in alone] == [("shop.clean", ()), ("src.raw__quarantine", ())]
 
 
 # -- what a rebuild costs ---------------------------------------------------------------------------------------------

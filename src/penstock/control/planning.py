@@ -12,6 +12,8 @@ Rules
   `full_refresh` wins over it.
 - A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. One that another
   target deployed (same model, another schema) is not.
+- An orphan that a stream which goes on reads is not pruned, nor is what such an orphan reads: the reader would starve
+  without a word.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class Planned:
     heeds_flag: bool = True  # False: --full-refresh has no effect, on it or on one of `also`
     also: tuple[str, ...] = ()  # deployed readers that a rebuild would leave behind
     cost: RebuildCost | None = None
+    read_by: tuple[str, ...] = ()  # of an orphan: the streams that go on and read it, so that it is not pruned
 
     @property
     def rebuilds(self) -> bool:
@@ -69,6 +72,8 @@ class Planned:
     def next_step(self) -> str | None:
         """What a person has to do for it to happen; None when `dbt run` is enough."""
         if self.verdict is Verdict.ORPHAN:
+            if self.read_by:
+                return "'penstock run --prune' stops it once nothing that goes on reads it any more"
             return "'penstock run --prune' stops it; 'penstock drop' deletes its table"
         if not self.rebuilds:
             return None
@@ -203,8 +208,48 @@ def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
     return {stream for stream, spec in specs if spec and spec.streams_from(relation)}
 
 
+def table_readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
+    """The deployed streams that read a table in any way, or will when what is being built has taken over."""
+    return {
+        each.stream
+        for each in deployed.values()
+        for spec in (each.spec, each.built and each.built.spec)
+        for item in (spec.inputs if spec else ())
+        if isinstance(item, TableInput | TableStreamInput)
+        and item.relation.lower() == relation.lower() != each.stream.lower()
+    }
+
+
 def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
     """Deployed streams that the project (unique id -> relation, of its dynamic and source tables) no longer has."""
+    gone = _gone(deployed, project)
+    kept = _still_read({each.stream for each in gone}, deployed)
+    filled = quarantined(deployed, kept)
+    return [
+        _read_on(each, kept.get(each.stream, ())) for each in gone if each.stream in kept or each.stream not in filled
+    ]
+
+
+def _read_on(planned: Planned, read_by: tuple[str, ...]) -> Planned:
+    more = (f"it is still read by {' and '.join(read_by)}",) if read_by else ()
+    return replace(planned, read_by=read_by, reasons=(*planned.reasons, *more))
+
+
+def _still_read(gone: Collection[str], deployed: Mapping[str, Deployed]) -> dict[str, tuple[str, ...]]:
+    """Those of `gone` that streams read which go on, with these; what goes on because of that counts, too."""
+    kept: dict[str, tuple[str, ...]] = {}
+    ends = set(gone)
+    while more := {
+        name: tuple(sorted(reading))
+        for name in ends
+        if (reading := table_readers(name, deployed).difference(ends))
+    }:  # fmt: skip
+        kept |= more
+        ends -= more.keys()
+    return kept
+
+
+def _gone(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
     found = []
     kept = quarantined(deployed, project.values())
     for each in deployed.values():
