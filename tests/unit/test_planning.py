@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.output import Ui
-from penstock.cli.plan import compiled_models, markdown, summary
+from penstock.cli.plan import compiled_models, markdown, summary, whole_project
 from penstock.cli.session import Session
 from penstock.compiler import StreamSpec, Verdict, quarantines
 from penstock.compiler.spec import (
@@ -22,7 +22,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
 )
-from penstock.control.planning import Built, Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.control.planning import Built, Deployed, Model, Planned, Project, judged, orphans, plan_streams
 from penstock.control.project_plan import UNCHECKED, project_plan
 from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
 from penstock.errors.catalogue import BROKER_UNREACHABLE
@@ -189,10 +189,37 @@ def test_a_rebuild_that_loses_rows_is_refused_until_it_is_confirmed(
     assert step in str(found.next_step)
 
 
+def of_project(tables: dict[str, str], *schemas: str) -> Project:
+    return Project(tables, frozenset({"shop", *schemas}))
+
+
+def test_a_stream_whose_model_has_another_schema_is_an_orphan_if_its_own_is_one_of_the_project_s() -> None:
+    marts = deployed(stream("shop_marts.raw"), stream("shop.clean"), stream("prod.report"))
+    moved = {"model.shop.raw": "shop.raw", "model.shop.clean": "shop_new.clean", "model.shop.report": "shop.report"}
+    found = orphans(marts, of_project(moved, "shop_new", "shop_marts"))
+    assert {each.stream: each.reasons[0] for each in found} == {
+        "shop_marts.raw": "its model writes shop.raw now", "shop.clean": "its model writes shop_new.clean now",
+    }  # fmt: skip
+    left = [each.stream for each in orphans(marts, of_project(moved, "shop_new"))]
+    assert left == ["shop.clean"], "that no model writes a schema any more is not known from one of another target"
+
+
+@pytest.mark.parametrize("schema", [None, "marts"])
+def test_the_schemas_of_a_project_are_those_of_its_models_and_its_target(schema: str | None) -> None:
+    manifest = json.loads((FIXTURES / "manifest.json").read_text())
+    models = [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
+    for node in models:
+        node["config"]["schema"] = schema
+        node["schema"] = f"dev_{schema}" if schema else "dev"
+    assert whole_project(manifest).schemas == ({"dev", "dev_marts"} if schema else {"dev"})
+    models[0]["config"]["schema"] = models[0]["schema"] = "as_it_is"  # with a generate_schema_name of their own
+    assert whole_project(manifest).schemas == {"as_it_is", "dev", *(["dev_marts"] if schema else [])}
+
+
 def test_orphans_are_deployed_streams_whose_model_is_gone_or_renamed_but_not_those_of_another_target() -> None:
     project = {"model.shop.raw": "shop.raw", "model.shop.clean": "shop.clean_clicks"}
     other = stream("test.raw").model_copy(update={"unique_id": "model.shop.raw"})
-    found = orphans(deployed(RAW, CLEAN, REPORT, other), project)
+    found = orphans(deployed(RAW, CLEAN, REPORT, other), of_project(project))
     assert {each.stream: each.reasons[0] for each in found} == {
         "shop.clean": "its model writes shop.clean_clicks now",
         "shop.report": "its model is no longer a dynamic table of the project",
@@ -204,13 +231,15 @@ def test_an_orphan_that_a_stream_which_goes_on_reads_is_kept_and_so_is_what_it_r
     names = stream("shop.names").model_copy(update={"unique_id": "model.shop.names"})
     report = REPORT.model_copy(update={"inputs": (*REPORT.inputs, TableInput(relation="shop.names"))})
     there = deployed(RAW, CLEAN, names, report)
-    found = {each.stream: each for each in orphans(there, {"model.shop.report": "shop.report"})}
+    found = {each.stream: each for each in orphans(there, of_project({"model.shop.report": "shop.report"}))}
     assert {name: each.read_by for name, each in found.items()} == {
         "shop.raw": ("shop.clean",), "shop.clean": ("shop.report",), "shop.names": ("shop.report",),
     }  # fmt: skip
     assert found["shop.raw"].reasons[-1] == "it is still read by shop.clean"
     assert "once nothing that goes on reads it" in str(found["shop.raw"].next_step)
-    assert [each.read_by for each in orphans(there, {})] == [()] * 4, "readers that end as well keep nothing"
+    assert [each.read_by for each in orphans(there, of_project({}))] == [()] * 4, (
+        "readers that end as well keep nothing"
+    )
 
 
 def test_an_orphan_is_kept_for_what_is_being_built_on_it_and_with_the_bad_records_of_what_is_kept() -> None:
@@ -218,7 +247,7 @@ def test_an_orphan_is_kept_for_what_is_being_built_on_it_and_with_the_bad_record
     coming = {"shop.report": Deployed("shop.report", 1, other, built=Built(2, "h", REPORT))}
     asking = CLEAN.model_copy(update={"inputs": (RAW.inputs[0].model_copy(update={"on_bad_record": "quarantine"}),)})
     (bad,) = quarantines(asking)
-    project = {"model.shop.report": "shop.report"}
+    project = of_project({"model.shop.report": "shop.report"})
     (kept,) = orphans({**deployed(asking, bad), **coming}, project)
     assert (kept.stream, kept.read_by) == ("shop.clean", ("shop.report",))
     alone = orphans({**deployed(asking, bad), **deployed(other)}, project)

@@ -18,7 +18,7 @@ from penstock.cli.session import Session, command
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.control.planning import Model, Planned
+    from penstock.control.planning import Model, Planned, Project
 
 app = typer.Typer()
 _OFFLINE = ("--no-introspect", "--no-populate-cache")
@@ -46,6 +46,16 @@ def project_tables(manifest: dict[str, Any]) -> dict[str, str]:
     tables = {unique_id: relation_of(manifest["nodes"][unique_id]) for unique_id in dynamic_tables(manifest)}
     tables |= {unique_id: relation_of(node) for unique_id, node in manifest["nodes"].items() if is_live_test(node)}
     return tables | {unique_id: relation for relation, unique_id in source_tables(manifest).items()}
+
+
+def whole_project(manifest: dict[str, Any]) -> Project:
+    """What the project writes under the target that dbt made the manifest for."""
+    from penstock.control.planning import Project
+
+    models = [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
+    # dbt's own name for a custom schema is <that of the target>_<custom>. The profile may be read for another target.
+    of_target = (node["schema"].removesuffix(f"_{node['config'].get('schema')}") for node in models)
+    return Project(project_tables(manifest), frozenset({*of_target, *(node["schema"] for node in models)}))
 
 
 def compiled_models(
@@ -179,7 +189,7 @@ def plan(
         manifest, unique_ids = chosen(session, select or (), exclude or ())
         step("comparing with what is deployed")
         models, problems = compiled_models(session, manifest, unique_ids, everything=not (select or exclude))
-        project = None if select or exclude else project_tables(manifest)
+        project = None if select or exclude else whole_project(manifest)
         if against is not None:
             planned = plan_against(models, before, project=project, full_refresh=full_refresh)
         else:

@@ -109,7 +109,7 @@ def run(ctx: typer.Context) -> None:
 
 def pruned(ui: Ui, project: Path, manifest: Path) -> list[dict[str, Any]]:
     """Stop the streams that the project no longer has and nothing reads; their tables stay."""
-    from penstock.cli.plan import project_tables
+    from penstock.cli.plan import whole_project
     from penstock.control.deployed import deployed_streams
     from penstock.control.planning import orphans
     from penstock.control.streams import stop_stream
@@ -119,8 +119,7 @@ def pruned(ui: Ui, project: Path, manifest: Path) -> list[dict[str, Any]]:
     content = json.loads(manifest.read_text(encoding="utf-8"))
     with session.store() as store:
         _prune_sources(ui, store, content)
-        tables = project_tables(content)
-        for each in orphans(deployed_streams(store), tables):
+        for each in orphans(deployed_streams(store), whole_project(content)):
             began = time.monotonic()
             if each.read_by:
                 ui.note(f"Left running, because it is still read by {' and '.join(each.read_by)}: {each.stream}.")

@@ -10,8 +10,9 @@ Rules
 - A stream that joins a rebuilt source table starts again, on its checkpoint.
 - --full-refresh is about models: a source table is rebuilt only when its own change needs it. A model's own
   `full_refresh` wins over it.
-- A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. One that another
-  target deployed (same model, another schema) is not.
+- A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. Of one whose model
+  writes into another schema now, the old schema decides: one that the project writes has lost the model; any other is
+  that of another target, which deployed the stream into the same store.
 - An orphan that a stream which goes on reads is not pruned, nor is what such an orphan reads: the reader would starve
   without a word.
 """
@@ -41,6 +42,14 @@ class Model:
     columns: tuple[str, ...] = ()  # how the query's columns differ from the table's, where that takes a rebuild
     followed: tuple[str, ...] = ()  # what becomes of those that differ without one
     full_refresh: bool | None = None  # its own, which wins over that of the run
+
+
+@dataclass(frozen=True)
+class Project:
+    """What the whole project writes under the target of now."""
+
+    tables: Mapping[str, str]  # unique id -> relation, of dynamic tables, source tables and live tests
+    schemas: frozenset[str]  # that of the target, and those of its models; a source's is the same under every target
 
 
 @dataclass(frozen=True)
@@ -220,8 +229,8 @@ def table_readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
     }
 
 
-def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
-    """Deployed streams that the project (unique id -> relation, of its dynamic and source tables) no longer has."""
+def orphans(deployed: Mapping[str, Deployed], project: Project) -> list[Planned]:
+    """Deployed streams that the project no longer has."""
     gone = _gone(deployed, project)
     kept = _still_read({each.stream for each in gone}, deployed)
     filled = quarantined(deployed, kept)
@@ -249,14 +258,16 @@ def _still_read(gone: Collection[str], deployed: Mapping[str, Deployed]) -> dict
     return kept
 
 
-def _gone(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
+def _gone(deployed: Mapping[str, Deployed], project: Project) -> list[Planned]:
     found = []
-    kept = quarantined(deployed, project.values())
+    written = frozenset(project.tables.values())
+    kept = quarantined(deployed, written)
     for each in deployed.values():
-        if each.stream in project.values() or each.stream in kept:
+        if each.stream in written or each.stream in kept:
             continue
-        now = project.get(each.spec.unique_id) if each.spec else None
-        if now is not None and now.rpartition(".")[0] != each.stream.rpartition(".")[0]:
+        now = project.tables.get(each.spec.unique_id) if each.spec else None
+        schema = each.stream.rpartition(".")[0]
+        if now is not None and now.rpartition(".")[0] != schema and schema not in project.schemas:
             continue  # the same model under another target
         why = f"its model writes {now} now" if now else "its model is no longer a dynamic table of the project"
         if each.spec is not None and each.spec.is_source_table:

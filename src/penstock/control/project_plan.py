@@ -14,7 +14,7 @@ from penstock.compiler.plan import Verdict
 from penstock.compiler.spec import StreamSpec
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams
-from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.control.planning import Deployed, Model, Planned, Project, judged, orphans, plan_streams
 from penstock.control.rebuild_cost import CostMeter
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths
@@ -30,11 +30,11 @@ def project_plan(
     kafka: KafkaSettings,
     models: Sequence[Model],
     *,
-    project: Mapping[str, str] | None,
+    project: Project | None,
     full_refresh: bool = False,
     engine: bool = False,
 ) -> list[Planned]:
-    """What deploying the models does; with `project` (unique id -> relation, of all dynamic tables) orphans, too."""
+    """What deploying the models does; with the whole `project` orphans, too."""
     deployed = deployed_streams(store) if store is not None else {}
     planned = plan_streams(models, deployed, full_refresh=full_refresh)
     if store is not None:
@@ -58,7 +58,7 @@ def plan_against(
     models: Sequence[Model],
     before: Mapping[str, Deployed],
     *,
-    project: Mapping[str, str] | None,
+    project: Project | None,
     full_refresh: bool = False,
 ) -> list[Planned]:
     """What the models would do to the streams that a project had `before`: nobody is asked, nothing is counted."""
