@@ -11,7 +11,8 @@ from source_files import column, entries
 
 from penstock.compiler import StreamSpec, compile_source_table
 from penstock.compiler.spec import TableInput
-from penstock.control.source_tables import deploy_source_table, refuse_drop
+from penstock.control.dropping import refuse_drop
+from penstock.control.source_tables import deploy_source_table
 from penstock.control.streams import drop_stream, restart_stream
 from penstock.errors import PenstockError
 from penstock.store import StreamState

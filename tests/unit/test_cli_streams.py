@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from penstock.cli import dbt
 from penstock.cli.main import app
 from penstock.cli.streams import resolve
+from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableInput, TableStreamInput
 from penstock.engine.maintenance import Done
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths
@@ -164,6 +166,52 @@ def test_drop_asks_and_without_a_terminal_needs_yes(paths: ProjectPaths, store: 
     assert result.exit_code == 2
     assert "--yes" in result.stderr
     assert store.find_desired("shop.clicks") is not None
+
+
+def reading(name: str, *inputs: TableInput | TableStreamInput) -> StreamSpec:
+    return StreamSpec(
+        name=name, unique_id=f"model.{name}", path="m.sql", sql="select 1", stateful=False, inputs=inputs,
+        output=Output(relation=name, mode=OutputMode.APPEND),
+    )  # fmt: skip
+
+
+def test_a_table_that_a_deployed_stream_reads_is_not_dropped(paths: ProjectPaths, store: Store) -> None:
+    looked_up, streamed = TableInput(relation="shop.clicks"), TableStreamInput(view="v", relation="shop.clicks")
+    for each in (reading("shop.items", looked_up), reading("shop.sums", streamed)):
+        store.deploy(each.name, each.to_json(), each.hash, verdict="NEW", new_checkpoint=True)
+    result = invoke(paths, "drop", "clicks", "--yes")
+    assert result.exit_code == 5
+    said = " ".join(result.stderr.split())
+    assert "PEN-3024 Dynamic table 'shop.clicks' is read by shop.items, shop.sums." in said
+    assert "Drop them first: 'penstock drop shop.items'." in said
+    assert "PEN-4002" in invoke(paths, "drop", "items", "--yes").stderr, "what nobody reads is asked of the engine"
+
+
+def test_prune_stops_the_orphans_that_nothing_reads_and_says_who_reads_the_others(
+    paths: ProjectPaths, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("shop.clicks", "shop.views", "other.views"):
+        store.forget(name)
+    for each in (
+        reading("shop.old"),
+        reading("shop.sums", TableStreamInput(view="v", relation="shop.old")),
+        reading("shop.lone"),
+    ):
+        store.deploy(each.name, each.to_json(), each.hash, verdict="NEW", new_checkpoint=True)
+        store.report(each.name, state=StreamState.RUNNING)
+    sums = {"resource_type": "model", "schema": "shop", "name": "sums", "config": {"materialized": "dynamic_table"}}
+    manifest = {"nodes": {"model.shop.sums": sums}, "sources": {}}
+    (paths.project / "target").mkdir()
+    (paths.project / "target" / "manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(dbt, "run", lambda *_args, **_options: (0, ""))
+    with project_up(store) as done:
+        result = invoke(paths, "run", "--prune", "--output", "json")
+    assert result.exit_code == 0, result.output
+    assert "Left running, because it is still read by shop.sums: shop.old." in " ".join(result.stderr.split())
+    rows = {row["stream"]: row for row in json.loads(result.stdout)["streams"]}
+    assert {name: row["status"] for name, row in rows.items()} == {"shop.old": "kept", "shop.lone": "pruned"}
+    assert rows["shop.old"]["reasons"][1:] == ["it is still read by shop.sums", "left running"]
+    assert done == ["stop shop.lone"]
 
 
 def test_drop_without_an_engine_leaves_the_stream_as_it_was(paths: ProjectPaths, store: Store) -> None:

@@ -498,6 +498,21 @@ def test_a_full_refresh_of_an_unchanged_stream_is_a_rebuild_as_well(
     assert second.checkpoint != first.checkpoint
 
 
+def test_a_model_that_is_never_refreshed_is_not_told_to_be(store: Store, paths: ProjectPaths, engine: Engine) -> None:
+    deploy(store, paths, spec())
+    assert deploy(store, paths, spec(), full_refresh=True, own_refresh=False).verdict == "NO-OP"
+    with pytest.raises(PenstockError, match=r"PEN-3005 .*apply computes the table anew\. --full-refresh does not"):
+        deploy(store, paths, KEYED, full_refresh=True, own_refresh=False)
+
+
+def test_a_model_that_is_always_refreshed_is_rebuilt_without_a_word(
+    store: Store, paths: ProjectPaths, engine: Engine
+) -> None:
+    deploy(store, paths, spec())
+    made = deploy(store, paths, spec(), own_refresh=True)
+    assert (made.verdict, made.reasons[0]) == ("REBUILD", "its full_refresh is true")
+
+
 @pytest.mark.parametrize("full_refresh", [False, True])
 @pytest.mark.parametrize("dry", [False, True])
 def test_nothing_is_changed_when_the_engine_refuses(

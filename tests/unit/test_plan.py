@@ -9,12 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from penstock.compiler import Plan, StreamSpec, Verdict, compile_project, plan_change
-from penstock.compiler.plan import KNOWN_FIELDS
+from penstock.compiler.plan import FROM_NOW_ON, KNOWN_FIELDS
 from penstock.compiler.spec import (
     Column,
     KafkaInput,
     Output,
     OutputMode,
+    Publish,
     TableInput,
     TableStreamInput,
     Trigger,
@@ -148,7 +149,15 @@ def test_a_field_that_no_rule_knows_rebuilds(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_sql_of_a_stateless_stream_restarts() -> None:
-    assert changed(STATELESS, sql="select 1 from shop__clicks as clicks") == Plan(Verdict.RESTART, ("the SQL changed",))
+    plan = changed(STATELESS, sql="select 1 from shop__clicks as clicks")
+    assert plan == Plan(Verdict.RESTART, (f"the SQL changed, {FROM_NOW_ON}",))
+
+
+def test_all_rows_of_a_full_refresh_and_no_rows_of_a_topic_alone_follow_the_new_sql() -> None:
+    topic = STATELESS.model_copy(update={"publish": Publish(topic="out", table=False)})
+    for spec in (STATELESS.as_full("so"), topic):
+        plan = changed(spec, sql="select 1 from shop__clicks as clicks")
+        assert plan == Plan(Verdict.RESTART, ("the SQL changed",))
 
 
 def test_the_sql_of_a_stateful_stream_rebuilds() -> None:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.cli.plan import markdown, summary
-from penstock.compiler import StreamSpec, Verdict
-from penstock.compiler.spec import Column, FromOffsets, KafkaInput, Output, OutputMode, TableStreamInput, Trigger
-from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.cli.output import Ui
+from penstock.cli.plan import compiled_models, markdown, summary, whole_project
+from penstock.cli.session import Session
+from penstock.compiler import StreamSpec, Verdict, quarantines
+from penstock.compiler.spec import (
+    Column,
+    FromOffsets,
+    KafkaInput,
+    Output,
+    OutputMode,
+    TableInput,
+    TableStreamInput,
+    Trigger,
+)
+from penstock.control.planning import Built, Deployed, Model, Planned, Project, judged, orphans, plan_streams
+from penstock.control.project_plan import UNCHECKED, project_plan
 from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
 from penstock.errors.catalogue import BROKER_UNREACHABLE
 from penstock.paths import ProjectPaths
 from penstock.project.model import on_change
 from penstock.project.profile import KafkaSettings
-from penstock.store import Desired, Wanted
+from penstock.store import Desired, Store, Wanted
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def stream(name: str, *reads: str, **changes: Any) -> StreamSpec:
@@ -124,6 +139,35 @@ def test_a_full_refresh_rebuilds_what_is_deployed_and_is_a_confirmation() -> Non
     assert planned[0].next_step is None
 
 
+@pytest.mark.parametrize("flag", [False, True])
+def test_a_model_s_own_full_refresh_wins_over_that_of_the_run(flag: bool) -> None:
+    always, never = Model(RAW, full_refresh=True), Model(RAW, full_refresh=False)
+    (planned,) = plan_streams([always], deployed(RAW), full_refresh=flag)
+    assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, ("its full_refresh is true",))
+    assert planned.confirmed
+    (planned,) = plan_streams([never], deployed(RAW), full_refresh=flag)
+    assert planned.verdict is Verdict.NO_OP
+
+
+def test_of_a_model_that_is_never_refreshed_a_full_refresh_looks_at_the_columns(tmp_path: Path) -> None:
+    paths = ProjectPaths(tmp_path)
+    store = Store.open(paths.store)
+    store.deploy(RAW.name, RAW.to_json(), RAW.hash, verdict="NEW", new_checkpoint=True)
+    sql = Model(RAW.model_copy(update={"sql": "select k, 1 as one from raw"}), full_refresh=False)
+    (planned,) = project_plan(store, paths, KafkaSettings(), [sql], project=None, full_refresh=True)
+    assert (planned.verdict, planned.reasons[-1]) == (Verdict.RESTART, UNCHECKED)
+
+
+def test_no_flag_is_recommended_that_a_model_does_not_heed() -> None:
+    (planned,) = plan_streams([Model(CHANGED, full_refresh=False)], deployed(RAW), full_refresh=True)
+    assert (planned.verdict, planned.confirmed) == (Verdict.REBUILD, False)
+    assert str(planned.next_step).startswith("confirm with on_configuration_change: apply; its full_refresh is false")
+    (kept,) = plan_streams([Model(CHANGED, "continue", full_refresh=False)], deployed(RAW), full_refresh=True)
+    assert (kept.verdict, "--full-refresh" in str(kept.next_step)) == (Verdict.REFUSED, False)
+    above, _ = plan_streams([Model(CHANGED, "apply"), Model(CLEAN, full_refresh=False)], deployed(RAW, CLEAN))
+    assert "--full-refresh, with on_configuration_change: apply where full_refresh is false" in str(above.next_step)
+
+
 @pytest.mark.parametrize(
     ("how", "lost", "verdict", "step"),
     [
@@ -145,15 +189,69 @@ def test_a_rebuild_that_loses_rows_is_refused_until_it_is_confirmed(
     assert step in str(found.next_step)
 
 
+def of_project(tables: dict[str, str], *schemas: str) -> Project:
+    return Project(tables, frozenset({"shop", *schemas}))
+
+
+def test_a_stream_whose_model_has_another_schema_is_an_orphan_if_its_own_is_one_of_the_project_s() -> None:
+    marts = deployed(stream("shop_marts.raw"), stream("shop.clean"), stream("prod.report"))
+    moved = {"model.shop.raw": "shop.raw", "model.shop.clean": "shop_new.clean", "model.shop.report": "shop.report"}
+    found = orphans(marts, of_project(moved, "shop_new", "shop_marts"))
+    assert {each.stream: each.reasons[0] for each in found} == {
+        "shop_marts.raw": "its model writes shop.raw now", "shop.clean": "its model writes shop_new.clean now",
+    }  # fmt: skip
+    left = [each.stream for each in orphans(marts, of_project(moved, "shop_new"))]
+    assert left == ["shop.clean"], "that no model writes a schema any more is not known from one of another target"
+
+
+@pytest.mark.parametrize("schema", [None, "marts"])
+def test_the_schemas_of_a_project_are_those_of_its_models_and_its_target(schema: str | None) -> None:
+    manifest = json.loads((FIXTURES / "manifest.json").read_text())
+    models = [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
+    for node in models:
+        node["config"]["schema"] = schema
+        node["schema"] = f"dev_{schema}" if schema else "dev"
+    assert whole_project(manifest).schemas == ({"dev", "dev_marts"} if schema else {"dev"})
+    models[0]["config"]["schema"] = models[0]["schema"] = "as_it_is"  # with a generate_schema_name of their own
+    assert whole_project(manifest).schemas == {"as_it_is", "dev", *(["dev_marts"] if schema else [])}
+
+
 def test_orphans_are_deployed_streams_whose_model_is_gone_or_renamed_but_not_those_of_another_target() -> None:
     project = {"model.shop.raw": "shop.raw", "model.shop.clean": "shop.clean_clicks"}
     other = stream("test.raw").model_copy(update={"unique_id": "model.shop.raw"})
-    found = orphans(deployed(RAW, CLEAN, REPORT, other), project)
+    found = orphans(deployed(RAW, CLEAN, REPORT, other), of_project(project))
     assert {each.stream: each.reasons[0] for each in found} == {
         "shop.clean": "its model writes shop.clean_clicks now",
         "shop.report": "its model is no longer a dynamic table of the project",
     }
     assert "--prune" in str(found[0].next_step)
+
+
+def test_an_orphan_that_a_stream_which_goes_on_reads_is_kept_and_so_is_what_it_reads() -> None:
+    names = stream("shop.names").model_copy(update={"unique_id": "model.shop.names"})
+    report = REPORT.model_copy(update={"inputs": (*REPORT.inputs, TableInput(relation="shop.names"))})
+    there = deployed(RAW, CLEAN, names, report)
+    found = {each.stream: each for each in orphans(there, of_project({"model.shop.report": "shop.report"}))}
+    assert {name: each.read_by for name, each in found.items()} == {
+        "shop.raw": ("shop.clean",), "shop.clean": ("shop.report",), "shop.names": ("shop.report",),
+    }  # fmt: skip
+    assert found["shop.raw"].reasons[-1] == "it is still read by shop.clean"
+    assert "once nothing that goes on reads it" in str(found["shop.raw"].next_step)
+    assert [each.read_by for each in orphans(there, of_project({}))] == [()] * 4, (
+        "readers that end as well keep nothing"
+    )
+
+
+def test_an_orphan_is_kept_for_what_is_being_built_on_it_and_with_the_bad_records_of_what_is_kept() -> None:
+    other = stream("shop.report")
+    coming = {"shop.report": Deployed("shop.report", 1, other, built=Built(2, "h", REPORT))}
+    asking = CLEAN.model_copy(update={"inputs": (RAW.inputs[0].model_copy(update={"on_bad_record": "quarantine"}),)})
+    (bad,) = quarantines(asking)
+    project = of_project({"model.shop.report": "shop.report"})
+    (kept,) = orphans({**deployed(asking, bad), **coming}, project)
+    assert (kept.stream, kept.read_by) == ("shop.clean", ("shop.report",))
+    alone = orphans({**deployed(asking, bad), **deployed(other)}, project)
+    assert [(each.stream, each.read_by) for each in alone] == [("shop.clean", ()), ("src.raw__quarantine", ())]
 
 
 # -- what a rebuild costs ---------------------------------------------------------------------------------------------
@@ -264,6 +362,15 @@ def test_what_a_silent_broker_or_a_compacted_topic_does_not_tell_is_unknown(
 
 
 # -- what the model says, and how it is shown -------------------------------------------------------------------------
+@pytest.mark.parametrize("own", [True, False, None])
+def test_the_plan_reads_full_refresh_from_the_model_s_config(own: bool | None) -> None:
+    manifest = json.loads((FIXTURES / "manifest.json").read_text())
+    manifest["nodes"]["model.shop.clicks_clean"]["config"]["full_refresh"] = own
+    session = Session(Ui(), FIXTURES / "shop")
+    found, problems = compiled_models(session, manifest, ["model.shop.clicks_clean"], everything=False)
+    assert ([each.full_refresh for each in found], problems) == ([own], [])
+
+
 def test_only_a_value_that_somebody_wrote_is_a_confirmation() -> None:
     filled_in = {"config": {"on_configuration_change": "apply"}, "unrendered_config": {"materialized": "dynamic_table"}}
     written = filled_in | {"unrendered_config": {"on_configuration_change": "apply"}}

@@ -14,7 +14,7 @@ from penstock.compiler.passed import Reading, between, passed
 from penstock.compiler.quality import BAD, PARTLY
 from penstock.compiler.quarantine import same_definition
 from penstock.compiler.spec import KafkaInput
-from penstock.control.planning import Deployed, orphans
+from penstock.control.planning import Deployed, Project, orphans
 from penstock.store import Store
 
 SETTINGS = "{topic: t, on_bad_record: quarantine, watermark: {column: at, delay: 1 minute}}"
@@ -67,7 +67,7 @@ def test_a_quarantine_is_an_orphan_once_no_stream_asks_for_it(tmp_path: Path) ->
         for each in (spec, kept(tmp_path)):
             want = store.deploy(each.name, each.to_json(), each.hash, verdict="NEW", new_checkpoint=True)
             deployed[each.name] = Deployed(want.stream, want.generation, each)
-        return [each.stream for each in orphans(deployed, {"model.shop.m": "shop.m"})]
+        return [each.stream for each in orphans(deployed, Project({"model.shop.m": "shop.m"}, frozenset({"shop"})))]
 
     assert found(model) == []
     assert found(silent) == ["shop.clicks__quarantine"]

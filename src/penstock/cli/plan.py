@@ -18,7 +18,7 @@ from penstock.cli.session import Session, command
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.control.planning import Model, Planned
+    from penstock.control.planning import Model, Planned, Project
 
 app = typer.Typer()
 _OFFLINE = ("--no-introspect", "--no-populate-cache")
@@ -48,13 +48,23 @@ def project_tables(manifest: dict[str, Any]) -> dict[str, str]:
     return tables | {unique_id: relation for relation, unique_id in source_tables(manifest).items()}
 
 
-def _models(
+def whole_project(manifest: dict[str, Any]) -> Project:
+    """What the project writes under the target that dbt made the manifest for."""
+    from penstock.control.planning import Project
+
+    models = [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
+    # dbt's own name for a custom schema is <that of the target>_<custom>. The profile may be read for another target.
+    of_target = (node["schema"].removesuffix(f"_{node['config'].get('schema')}") for node in models)
+    return Project(project_tables(manifest), frozenset({*of_target, *(node["schema"] for node in models)}))
+
+
+def compiled_models(
     session: Session, manifest: dict[str, Any], unique_ids: Sequence[str], *, everything: bool
 ) -> tuple[list[Model], list[PenstockError]]:
     """The models, and the source tables that they read, or all of them."""
     from penstock.compiler import compile_model, compile_source_table, source_tables
     from penstock.control.planning import Model
-    from penstock.project.model import on_change
+    from penstock.project.model import on_change, own_full_refresh
 
     models: list[Model] = []
     problems: list[PenstockError] = []
@@ -64,7 +74,8 @@ def _models(
         except PenstockError as problem:
             problems.append(problem)
         else:
-            models.append(Model(spec, on_change(manifest["nodes"][unique_id])))
+            node = manifest["nodes"][unique_id]
+            models.append(Model(spec, on_change(node), full_refresh=own_full_refresh(node)))
     read = {each.relation for model in models for each in model.spec.inputs}
     for relation, unique_id in source_tables(manifest).items():
         if everything or relation in read:
@@ -177,8 +188,8 @@ def plan(
         before = streams_before(session, against) if against is not None else {}
         manifest, unique_ids = chosen(session, select or (), exclude or ())
         step("comparing with what is deployed")
-        models, problems = _models(session, manifest, unique_ids, everything=not (select or exclude))
-        project = None if select or exclude else project_tables(manifest)
+        models, problems = compiled_models(session, manifest, unique_ids, everything=not (select or exclude))
+        project = None if select or exclude else whole_project(manifest)
         if against is not None:
             planned = plan_against(models, before, project=project, full_refresh=full_refresh)
         else:

@@ -54,8 +54,8 @@ _RUN_HELP = help_text(
     is dbt's.
 
     `penstock plan` shows beforehand what happens to each stream. With `--prune`, streams whose models are no longer in
-    the project (ORPHAN in the plan) are stopped after a run without errors; their tables stay until `penstock drop`.
-    The views of sources that are gone are dropped.
+    the project (ORPHAN in the plan) are stopped after a run without errors, unless a stream that goes on reads them;
+    their tables stay until `penstock drop`. The views of sources that are gone are dropped.
     """,
     [
         "penstock run",
@@ -108,8 +108,8 @@ def run(ctx: typer.Context) -> None:
 
 
 def pruned(ui: Ui, project: Path, manifest: Path) -> list[dict[str, Any]]:
-    """Stop the streams that the project no longer has; their tables stay."""
-    from penstock.cli.plan import project_tables
+    """Stop the streams that the project no longer has and nothing reads; their tables stay."""
+    from penstock.cli.plan import whole_project
     from penstock.control.deployed import deployed_streams
     from penstock.control.planning import orphans
     from penstock.control.streams import stop_stream
@@ -119,19 +119,22 @@ def pruned(ui: Ui, project: Path, manifest: Path) -> list[dict[str, Any]]:
     content = json.loads(manifest.read_text(encoding="utf-8"))
     with session.store() as store:
         _prune_sources(ui, store, content)
-        tables = project_tables(content)
-        for each in orphans(deployed_streams(store), tables):
-            with ui.working(f"stopping {each.stream}") as step:
-                began = time.monotonic()
-                stop_stream(store, each.stream, progress=step)
+        for each in orphans(deployed_streams(store), whole_project(content)):
+            began = time.monotonic()
+            if each.read_by:
+                ui.note(f"Left running, because it is still read by {' and '.join(each.read_by)}: {each.stream}.")
+            else:
+                with ui.working(f"stopping {each.stream}") as step:
+                    stop_stream(store, each.stream, progress=step)
+            done = "left running" if each.read_by else "stopped; its table stays until 'penstock drop'"
             found.append(
                 {
                     "stream": each.stream,
                     "verdict": each.verdict.value,
                     "generation": each.generation,
                     "checkpoint": None,
-                    "reasons": [*each.reasons, "stopped; its table stays until 'penstock drop'"],
-                    "status": "pruned",
+                    "reasons": [*each.reasons, done],
+                    "status": "kept" if each.read_by else "pruned",
                     "seconds": round(time.monotonic() - began, 2),
                 }
             )

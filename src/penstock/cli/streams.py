@@ -157,9 +157,10 @@ def drop(
 ) -> None:
     """Stop a stream and delete its table, checkpoint and state. Asks first on a terminal; needs --yes elsewhere.
 
-    A source table is dropped like a dynamic table, once nothing reads it any more; its topic stays as it is.
+    A table that a deployed stream reads is not dropped: its readers go first. A source table is dropped like a dynamic
+    table; its topic stays as it is.
     """
-    from penstock.control.source_tables import refuse_drop
+    from penstock.control.dropping import refuse_drop
     from penstock.control.streams import drop_stream
     from penstock.engine.process import read_endpoint
 

@@ -65,6 +65,9 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
 
 _OTHER_COLUMNS = ("ignore", "append_new_columns")  # with these the table may have other columns than its query
 
+# Not of a table that is refreshed in full: all its rows are as the new SQL has them.
+FROM_NOW_ON = "from the next batch on; rows that are there stay as they are, unless --full-refresh computes them anew"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -163,7 +166,7 @@ class _Reasons:
         before, after = (each.follow.sql if each.follow else "" for each in (old, new))
         if same_tokens(old.sql, new.sql):
             # Above an aggregate it is part of a query with state: groups that do not change would keep their rows.
-            self._note(not same_tokens(before, after), rebuild=new.stateful, reason="the SQL changed")
+            self._note(not same_tokens(before, after), rebuild=new.stateful, reason=self._other_sql())
             return
         if old.stateful != new.stateful:
             self.rebuild.append(f"the query {'keeps state now' if new.stateful else 'keeps no state any more'}")
@@ -172,7 +175,12 @@ class _Reasons:
         elif stream_reads(old.sql, _views(old)) != stream_reads(new.sql, _views(new)):
             self.rebuild.append("the order in which the query reads its streams changed")
         else:
-            self.restart.append("the SQL changed")
+            self.restart.append(self._other_sql())
+
+    def _other_sql(self) -> str:
+        if self.new.stateful or self.new.is_full or not self.new.has_table:
+            return "the SQL changed"
+        return f"the SQL changed, {FROM_NOW_ON}"
 
     def _output(self) -> None:
         old, new = self.old.output, self.new.output

@@ -31,7 +31,7 @@ from penstock.control.beside import reading_beside, spec_beside
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import coming, deployed_streams, is_rebuilt, looking_up, spec_of
 from penstock.control.inputs import check_inputs
-from penstock.control.planning import FAIL, Model, Planned, plan_model, readers
+from penstock.control.planning import FAIL, Model, Planned, plan_model, readers, selected
 from penstock.control.quarantine import deploy_quarantine
 from penstock.control.rebuild_cost import CostMeter, RebuildCost
 from penstock.control.requests import BUSY_TIMEOUT, run_command, turn
@@ -47,6 +47,7 @@ from penstock.errors.catalogue import (
 )
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths, beside, shown
+from penstock.project.model import is_refreshed
 from penstock.project.profile import read_settings
 from penstock.store import Desired, LinkKind, Store, StreamState, Wanted
 
@@ -63,6 +64,10 @@ __all__ = [
 
 
 BESIDE = "it is built beside"
+DEAF = (
+    "'penstock plan' says what it costs; on_configuration_change: apply computes the table anew. --full-refresh does "
+    "not: the model's full_refresh is false."
+)
 TAKEOVER = 900.0  # seconds for rebuilds that are about to take over to do so
 
 
@@ -85,17 +90,23 @@ def deploy(
     spec: StreamSpec,
     *,
     full_refresh: bool = False,
+    own_refresh: bool | None = None,
     on_change: str = FAIL,
     together: Collection[str] = (),
     progress: Tell | None = None,
     busy_timeout: float = BUSY_TIMEOUT,
 ) -> Deployment:
-    """Make the spec the desired state of its stream. `together` are the streams that the same run rebuilds."""
+    """Make the spec the desired state of its stream.
+
+    `own_refresh` is the `full_refresh` of the model's config, which wins over that of the run; `together` are the
+    streams that the same run rebuilds.
+    """
+    full_refresh = is_refreshed(own_refresh, run=full_refresh)
     tell = progress or silent
     with turn(store, tell, busy_timeout):
 
         def run(spec: StreamSpec) -> Deployment:
-            task = _Deploy(store, paths, spec, full_refresh, on_change, frozenset(together), tell)
+            task = _Deploy(store, paths, spec, full_refresh, own_refresh, on_change, frozenset(together), tell)
             while True:
                 try:
                     return task.run()
@@ -170,6 +181,7 @@ class _Deploy:
     paths: ProjectPaths
     spec: StreamSpec
     full_refresh: bool
+    own_refresh: bool | None
     on_change: str
     together: frozenset[str]
     tell: Tell
@@ -211,7 +223,7 @@ class _Deploy:
         return self._rebuilt(planned, old)
 
     def _planned(self, columns: Columns | None = None) -> Planned:
-        model = Model(self.spec, self.on_change)
+        model = Model(self.spec, self.on_change, full_refresh=self.own_refresh)
         if columns is not None:
             model = replace(model, columns=columns.changes, followed=columns.followed)
         deployed = deployed_streams(self.store)
@@ -292,14 +304,18 @@ class _Deploy:
         if not planned.confirmed:
             cost = measured(self.paths, self.spec, old)
             told = f" It {cost.words()}." if cost and cost.inputs else ""
-            raise CHANGE_NEEDS_REBUILD.error(f"The change of '{old.stream}' needs a rebuild: {why}.{told}", at=at)
+            raise CHANGE_NEEDS_REBUILD.error(
+                f"The change of '{old.stream}' needs a rebuild: {why}.{told}",
+                at=at,
+                hint=None if planned.heeds_flag else DEAF,
+            )
         reading = readers(old.stream, deployed_streams(self.store)) | self._have_looked_up()
         behind = reading - self.together
         if behind:
             raise REBUILD_READERS.error(
                 f"'{old.stream}' is to be rebuilt ({why}), and {_listed(behind)} would not be.",
                 at=at,
-                hint=f"Rebuild them in the same run: --select {old.stream.rpartition('.')[2]}+ --full-refresh.",
+                hint=f"Rebuild them in the same run: {selected(old.stream, flag=planned.heeds_flag)}.",
             )
         check_inputs(self.spec, self.paths)
         before = spec_of(old)

@@ -8,9 +8,13 @@ Rules
 - A rebuild that would lose rows is REFUSED unless it is confirmed: by --full-refresh, or by the model's
   `on_configuration_change: apply`.
 - A stream that joins a rebuilt source table starts again, on its checkpoint.
-- --full-refresh is about models: a source table is rebuilt only when its own change needs it.
-- A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. One that another
-  target deployed (same model, another schema) is not.
+- --full-refresh is about models: a source table is rebuilt only when its own change needs it. A model's own
+  `full_refresh` wins over it.
+- A deployed stream whose model is gone, disabled, renamed or no dynamic table any more is an ORPHAN. Of one whose model
+  writes into another schema now, the old schema decides: one that the project writes has lost the model; any other is
+  that of another target, which deployed the stream into the same store.
+- An orphan that a stream which goes on reads is not pruned, nor is what such an orphan reads: the reader would starve
+  without a word.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from penstock.compiler.plan import Plan, Verdict, plan_change
 from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
 from penstock.control.rebuild_cost import RebuildCost
+from penstock.project.model import is_refreshed
 
 APPLY, CONTINUE, FAIL = "apply", "continue", "fail"
 OTHER_VERSION = Plan(Verdict.REBUILD, ("it was deployed by another version of Penstock",))
@@ -36,6 +41,15 @@ class Model:
     on_change: str = FAIL  # on_configuration_change
     columns: tuple[str, ...] = ()  # how the query's columns differ from the table's, where that takes a rebuild
     followed: tuple[str, ...] = ()  # what becomes of those that differ without one
+    full_refresh: bool | None = None  # its own, which wins over that of the run
+
+
+@dataclass(frozen=True)
+class Project:
+    """What the whole project writes under the target of now."""
+
+    tables: Mapping[str, str]  # unique id -> relation, of dynamic tables, source tables and live tests
+    schemas: frozenset[str]  # that of the target, and those of its models; a source's is the same under every target
 
 
 @dataclass(frozen=True)
@@ -49,8 +63,10 @@ class Planned:
     generation: int | None = None  # the deployed one
     confirmed: bool = False  # a rebuild that `dbt run` does without being told again
     on_change: str = FAIL
+    heeds_flag: bool = True  # False: --full-refresh has no effect, on it or on one of `also`
     also: tuple[str, ...] = ()  # deployed readers that a rebuild would leave behind
     cost: RebuildCost | None = None
+    read_by: tuple[str, ...] = ()  # of an orphan: the streams that go on and read it, so that it is not pruned
 
     @property
     def rebuilds(self) -> bool:
@@ -65,14 +81,21 @@ class Planned:
     def next_step(self) -> str | None:
         """What a person has to do for it to happen; None when `dbt run` is enough."""
         if self.verdict is Verdict.ORPHAN:
+            if self.read_by:
+                return "'penstock run --prune' stops it once nothing that goes on reads it any more"
             return "'penstock run --prune' stops it; 'penstock drop' deletes its table"
         if not self.rebuilds:
             return None
         if self.also:
-            return f"rebuild its readers in the same run: --select {self.stream.rpartition('.')[2]}+ --full-refresh"
+            return f"rebuild its readers in the same run: {selected(self.stream, flag=self.heeds_flag)}"
         if self.kept:
-            return "on_configuration_change is 'continue': the deployed version goes on; --full-refresh rebuilds it"
-        return None if self.confirmed else "confirm with --full-refresh or on_configuration_change: apply"
+            way = "; --full-refresh rebuilds it" if self.heeds_flag else ""
+            return f"on_configuration_change is 'continue': the deployed version goes on{way}"
+        if self.confirmed:
+            return None
+        if self.heeds_flag:
+            return "confirm with --full-refresh or on_configuration_change: apply"
+        return "confirm with on_configuration_change: apply; its full_refresh is false, so --full-refresh does not"
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -85,6 +108,12 @@ class Planned:
             "next_step": self.next_step,
             "rebuild": self.cost.as_dict() if self.cost else None,
         }
+
+
+def selected(stream: str, *, flag: bool) -> str:
+    """The options of a run that rebuilds a stream and its readers."""
+    more = "" if flag else ", with on_configuration_change: apply where full_refresh is false"
+    return f"--select {stream.rpartition('.')[2]}+ --full-refresh{more}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +150,9 @@ def plan_streams(
         found[model.spec.name] = _started_again(model.spec, found[model.spec.name], anew)
     sure = {each.stream for each in found.values() if each.confirmed}
     # What nobody has confirmed yet can be confirmed together with its readers: those of the run are not in its way.
-    return [_left_behind(each, deployed, sure if each.confirmed else found.keys()) for each in found.values()]
+    behind = [_left_behind(each, deployed, sure if each.confirmed else found.keys()) for each in found.values()]
+    deaf = {each.stream for each in found.values() if not each.heeds_flag}
+    return [replace(each, heeds_flag=each.heeds_flag and deaf.isdisjoint(each.also)) for each in behind]
 
 
 def _left_behind(planned: Planned, deployed: Mapping[str, Deployed], together: Collection[str]) -> Planned:
@@ -144,6 +175,7 @@ def plan_model(
 ) -> Planned:
     """The verdict on one model; `rebuilt` are the streams that this run rebuilds."""
     spec = model.spec
+    full_refresh = is_refreshed(model.full_refresh, run=full_refresh)
     plan = OTHER_VERSION if old is not None and old.spec is None else plan_change(old.spec if old else None, spec)
     verdict, reasons = plan.verdict, plan.reasons
     if old is not None and old.built is not None and old.built.hash == spec.hash and not full_refresh:
@@ -158,7 +190,8 @@ def plan_model(
             reasons = (*(reasons if verdict is Verdict.REBUILD else ()), *more)
             verdict = Verdict.REBUILD
         elif full_refresh and verdict is not Verdict.REBUILD and not spec.is_source_table:
-            verdict, reasons = Verdict.REBUILD, ("--full-refresh",)
+            said = "its full_refresh is true" if model.full_refresh else "--full-refresh"
+            verdict, reasons = Verdict.REBUILD, (said,)
     planned = Planned(
         stream=spec.name,
         verdict=verdict,
@@ -167,6 +200,7 @@ def plan_model(
         generation=old.generation if old else None,
         confirmed=full_refresh or model.on_change == APPLY,
         on_change=model.on_change,
+        heeds_flag=model.full_refresh is not False,
     )
     return replace(planned, verdict=Verdict.REFUSED) if planned.kept else planned
 
@@ -183,15 +217,57 @@ def readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
     return {stream for stream, spec in specs if spec and spec.streams_from(relation)}
 
 
-def orphans(deployed: Mapping[str, Deployed], project: Mapping[str, str]) -> list[Planned]:
-    """Deployed streams that the project (unique id -> relation, of its dynamic and source tables) no longer has."""
+def table_readers(relation: str, deployed: Mapping[str, Deployed]) -> set[str]:
+    """The deployed streams that read a table in any way, or will when what is being built has taken over."""
+    return {
+        each.stream
+        for each in deployed.values()
+        for spec in (each.spec, each.built and each.built.spec)
+        for item in (spec.inputs if spec else ())
+        if isinstance(item, TableInput | TableStreamInput)
+        and item.relation.lower() == relation.lower() != each.stream.lower()
+    }
+
+
+def orphans(deployed: Mapping[str, Deployed], project: Project) -> list[Planned]:
+    """Deployed streams that the project no longer has."""
+    gone = _gone(deployed, project)
+    kept = _still_read({each.stream for each in gone}, deployed)
+    filled = quarantined(deployed, kept)
+    return [
+        _read_on(each, kept.get(each.stream, ())) for each in gone if each.stream in kept or each.stream not in filled
+    ]
+
+
+def _read_on(planned: Planned, read_by: tuple[str, ...]) -> Planned:
+    more = (f"it is still read by {' and '.join(read_by)}",) if read_by else ()
+    return replace(planned, read_by=read_by, reasons=(*planned.reasons, *more))
+
+
+def _still_read(gone: Collection[str], deployed: Mapping[str, Deployed]) -> dict[str, tuple[str, ...]]:
+    """Those of `gone` that streams read which go on, with these; what goes on because of that counts, too."""
+    kept: dict[str, tuple[str, ...]] = {}
+    ends = set(gone)
+    while more := {
+        name: tuple(sorted(reading))
+        for name in ends
+        if (reading := table_readers(name, deployed).difference(ends))
+    }:  # fmt: skip
+        kept |= more
+        ends -= more.keys()
+    return kept
+
+
+def _gone(deployed: Mapping[str, Deployed], project: Project) -> list[Planned]:
     found = []
-    kept = quarantined(deployed, project.values())
+    written = frozenset(project.tables.values())
+    kept = quarantined(deployed, written)
     for each in deployed.values():
-        if each.stream in project.values() or each.stream in kept:
+        if each.stream in written or each.stream in kept:
             continue
-        now = project.get(each.spec.unique_id) if each.spec else None
-        if now is not None and now.rpartition(".")[0] != each.stream.rpartition(".")[0]:
+        now = project.tables.get(each.spec.unique_id) if each.spec else None
+        schema = each.stream.rpartition(".")[0]
+        if now is not None and now.rpartition(".")[0] != schema and schema not in project.schemas:
             continue  # the same model under another target
         why = f"its model writes {now} now" if now else "its model is no longer a dynamic table of the project"
         if each.spec is not None and each.spec.is_source_table:

@@ -14,7 +14,7 @@ from penstock.compiler.plan import Verdict
 from penstock.compiler.spec import StreamSpec
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams
-from penstock.control.planning import Deployed, Model, Planned, judged, orphans, plan_streams
+from penstock.control.planning import Deployed, Model, Planned, Project, judged, orphans, plan_streams
 from penstock.control.rebuild_cost import CostMeter
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths
@@ -30,15 +30,15 @@ def project_plan(
     kafka: KafkaSettings,
     models: Sequence[Model],
     *,
-    project: Mapping[str, str] | None,
+    project: Project | None,
     full_refresh: bool = False,
     engine: bool = False,
 ) -> list[Planned]:
-    """What deploying the models does; with `project` (unique id -> relation, of all dynamic tables) orphans, too."""
+    """What deploying the models does; with the whole `project` orphans, too."""
     deployed = deployed_streams(store) if store is not None else {}
     planned = plan_streams(models, deployed, full_refresh=full_refresh)
-    if store is not None and not full_refresh:
-        planned = _with_columns(store, models, deployed, planned, engine=engine)
+    if store is not None:
+        planned = _with_columns(store, models, deployed, planned, full_refresh=full_refresh, engine=engine)
     topics = TopicWatch()
     try:
         meter = CostMeter(paths, kafka, topics)
@@ -58,7 +58,7 @@ def plan_against(
     models: Sequence[Model],
     before: Mapping[str, Deployed],
     *,
-    project: Mapping[str, str] | None,
+    project: Project | None,
     full_refresh: bool = False,
 ) -> list[Planned]:
     """What the models would do to the streams that a project had `before`: nobody is asked, nothing is counted."""
@@ -76,6 +76,7 @@ def _with_columns(
     deployed: Mapping[str, Deployed],
     planned: Sequence[Planned],
     *,
+    full_refresh: bool,
     engine: bool,
 ) -> list[Planned]:
     changed = {each.stream for each in planned if each.verdict is Verdict.RESTART}
@@ -90,7 +91,7 @@ def _with_columns(
             known.append(replace(model, columns=found.changes, followed=found.followed))
         else:
             known.append(model)
-    return plan_streams(known, deployed)
+    return plan_streams(known, deployed, full_refresh=full_refresh)
 
 
 def _columns(store: Store, spec: StreamSpec) -> Columns:

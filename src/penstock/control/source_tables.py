@@ -27,7 +27,7 @@ from penstock.control.requests import rebuilt
 from penstock.control.streams import restart_runs
 from penstock.control.waiting import Tell, silent, wait_for
 from penstock.errors import PenstockError
-from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, SOURCE_TABLE_IN_USE, SOURCE_TABLE_STOP, STREAM_FAILED
+from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD, SOURCE_TABLE_STOP, STREAM_FAILED
 from penstock.kafka.topics import partitions
 from penstock.paths import ProjectPaths
 from penstock.project.profile import read_settings
@@ -104,18 +104,6 @@ def stoppable(store: Store, streams: Sequence[str], *, everything: bool) -> list
             hint=f"'penstock drop {behind[0]}' drops the source table.",
         )
     return [stream for stream in streams if stream not in behind]
-
-
-def refuse_drop(store: Store, stream: str) -> None:
-    """PEN-3023 when the stream is a source table that others read."""
-    if not is_source_table(store.desired(stream)):
-        return
-    reading = readers(store, stream)
-    if reading:
-        raise SOURCE_TABLE_IN_USE.error(
-            f"Source table '{stream}' is read by {', '.join(reading)}.",
-            hint=f"Drop {'it' if len(reading) == 1 else 'them'} first: 'penstock drop {reading[0]}'.",
-        )
 
 
 def _with_readers(problem: PenstockError, reading: tuple[str, ...]) -> PenstockError:

@@ -706,6 +706,13 @@ SOURCE_TABLE_IN_USE = Kind(
     "Drop those streams first.",
     _HELD,
 )
+TABLE_IN_USE = Kind(
+    "PEN-3024",
+    "A dynamic table is being read",
+    "Streams that read it would fail without it, or have no place in one that is made anew.",
+    "Drop those streams first, or deploy them with another input.",
+    _HELD,
+)
 REBUILD_FAILED = Kind(
     "PEN-3030",
     "A rebuild failed",

@@ -96,6 +96,18 @@ def on_change(node: Mapping[str, Any]) -> str:
     return str(getattr(value, "value", value) or "fail")
 
 
+def own_full_refresh(node: Mapping[str, Any]) -> bool | None:
+    """The model's own `full_refresh`; None when it says nothing."""
+    own = (node.get("config") or {}).get("full_refresh")
+    return None if own is None else bool(own)
+
+
+def is_refreshed(own: bool | None, *, run: bool) -> bool:
+    """Whether a run with or without --full-refresh computes it anew: what the model says wins over the run, as in dbt's
+    `should_full_refresh`."""
+    return run if own is None else own
+
+
 def read_model(node: Mapping[str, Any], project_dir: Path) -> DynamicTable:
     """The typed config of a model node; raises the first thing that is wrong with it."""
     return _Reader(node, project_dir).read()

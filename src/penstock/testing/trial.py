@@ -30,7 +30,7 @@ from penstock.errors.catalogue import (
     STREAM_TEST_WATERMARK,
 )
 from penstock.paths import ProjectPaths
-from penstock.project.model import on_change
+from penstock.project.model import on_change, own_full_refresh
 from penstock.project.source import relation_of
 from penstock.testing import fixtures, tables, versions
 from penstock.testing.cases import Case, Deploy, Error, Fixture, Rows, Step
@@ -282,13 +282,15 @@ class Trial:
         assert part.spec is not None
         spec = self._changed(step, part, at)
         store = self._streams.store
-        change = step.config.get("on_configuration_change", on_change(self.lab.project.entry(part.unique_id)))
+        entry = self.lab.project.entry(part.unique_id)
+        change = step.config.get("on_configuration_change", on_change(entry))
+        own = step.config.get("full_refresh", own_full_refresh(entry))
         old, full = self._deployed(part), step.full_refresh
-        planned = plan_model(Model(settled(store, spec), change), old, full_refresh=full)
+        planned = plan_model(Model(settled(store, spec), change, full_refresh=own), old, full_refresh=full)
         if planned.verdict is Verdict.RESTART:
             spec, found = self._prepared(spec)
             columns, followed = (tuple(found.get(name) or ()) for name in ("changes", "followed"))
-            planned = plan_model(Model(spec, change, columns, followed), old, full_refresh=full)
+            planned = plan_model(Model(spec, change, columns, followed, own), old, full_refresh=full)
         if step.verdict is not None and planned.verdict.value != step.verdict:
             why = "; ".join(planned.reasons) or "nothing changed"
             raise StepFailedError(Failure(f"the verdict is {planned.verdict.value} ({why}), not {step.verdict}"))

@@ -97,7 +97,8 @@ class PenstockAdapter(DbtOwn):
             if existing is None and not full_refresh and not empty:
                 self._refuse_lost_table(spec.name, spec.path)
             read = [each.relation for each in spec.inputs]
-            sources = self._source_tables.deploy(graph["sources"], read, full_refresh=full_refresh, empty=empty)
+            # What the config of one of its readers says is not said of a source table.
+            sources = self._source_tables.deploy(graph["sources"], read, full_refresh=run_refreshes, empty=empty)
             response = deployed(self._open_store(), self.connections.paths, spec, request, logger.info)
             if response.changed:
                 for line in told(spec):

@@ -63,22 +63,25 @@ class Request:
         # Nobody reads from the table of a test as a stream, and it is computed from what the tables hold.
         return "apply" if is_live_test(self.model) else on_change(self.model)
 
+    @property
+    def own_refresh(self) -> bool | None:
+        from penstock.project.model import own_full_refresh
+
+        return own_full_refresh(self.model)
+
     def together(self) -> set[str]:
         """The streams that this run rebuilds when they need it."""
-        from penstock.project.model import is_dynamic_table, on_change
+        from penstock.project.model import is_dynamic_table, is_refreshed, on_change, own_full_refresh
         from penstock.project.source import relation_of
 
         nodes = [(self.graph.get("nodes") or {}).get(unique_id) for unique_id in self.selected]
         return {
             relation_of(node)
             for node in nodes
-            if node and is_dynamic_table(node) and (self._refreshes(node) or on_change(node) == "apply")
+            if node
+            and is_dynamic_table(node)
+            and (is_refreshed(own_full_refresh(node), run=self.run_refreshes) or on_change(node) == "apply")
         }
-
-    def _refreshes(self, node: Mapping[str, Any]) -> bool:
-        """As dbt's `should_full_refresh` has it."""
-        own = (node.get("config") or {}).get("full_refresh")
-        return self.run_refreshes if own is None else bool(own)
 
 
 def read_sources(request: Request) -> list[Mapping[str, Any]]:
@@ -124,6 +127,7 @@ def deployed(
         paths,
         spec,
         full_refresh=request.full_refresh,
+        own_refresh=request.own_refresh,
         on_change=request.on_change,
         together=request.together(),
         progress=tell,
