@@ -123,6 +123,13 @@ CASES: list[tuple[str, Wanted, Actual | None, EngineView, Action | None]] = [
         UP,
         Quarantine("shop.a", 1, "the model has to be mended first"),
     ),
+    (
+        "another Kafka cluster is not tried twice",
+        Wanted.RUNNING,
+        actual(S.FAILED, error_code="PEN-2010", last_failure_at=NOW),
+        UP,
+        Quarantine("shop.a", 1, "its topic is on another Kafka cluster"),
+    ),
     ("a quarantine stays", Wanted.RUNNING, actual(S.QUARANTINED, failures=5), UP, None),
     ("a quarantine outlives its engine", Wanted.RUNNING, actual(S.QUARANTINED, engine_token=1), UP, None),
     (

@@ -41,6 +41,7 @@ class Inputs:
     ends: Mapping[str, Offsets] = field(default_factory=dict)  # source -> up to where
     starts: Mapping[str, Offsets] = field(default_factory=dict)  # source -> from where, if that was fixed once
     tables: Mapping[str, TableVersion] = field(default_factory=dict)  # path of the table
+    clusters: Mapping[str, str] = field(default_factory=dict)  # source -> the Kafka cluster that its offsets are of
 
 
 def write_inputs(checkpoint: Path, number: int, inputs: Inputs, followed: Sequence[str]) -> None:
@@ -50,6 +51,7 @@ def write_inputs(checkpoint: Path, number: int, inputs: Inputs, followed: Sequen
         "definition": inputs.definition,
         "starts": inputs.starts,
         "sources": list(inputs.ends),
+        "clusters": dict(inputs.clusters),
         "tables": {path: [each.id, each.version] for path, each in inputs.tables.items()},
     }
     lines: list[Any] = [metadata, *inputs.ends.values()]
@@ -70,6 +72,7 @@ def read_inputs(checkpoint: Path, number: int) -> Inputs | None:
         ends={name: _numbered(json.loads(line)) for name, line in zip(told["sources"], lines, strict=False)},
         starts={name: _numbered(offsets) for name, offsets in told["starts"].items()},
         tables={path: TableVersion(str(key), int(version)) for path, (key, version) in told["tables"].items()},
+        clusters=told.get("clusters", {}),  # not of those before it was asked
     )
 
 

@@ -95,7 +95,8 @@ sources:
 """
 _START = """\
 Where a stream begins that has read nothing yet. A stream that ran before goes on where it was; to begin anew, run the
-model with `--full-refresh`.
+model with `--full-refresh`. Where it was is a place in one Kafka cluster: with `bootstrap.servers` of another one it
+does not go on, and has to [begin anew](change-a-running-model.md#move-to-another-kafka-cluster).
 
 ```yaml
 sources:

@@ -3,7 +3,8 @@
 Rules
 - One deployment at a time in a project; a second waits for its turn, then says who is in the way. The turn of a process
   that died is over at once.
-- An unchanged definition changes nothing and waits for nobody. Where its lines stand in the model file by now is
+- An unchanged definition changes nothing and waits for nobody; brokers that have another address now are asked whether
+  they are the same cluster (`control.clusters`). Where its lines stand in the model file by now is
   written down, and a running stream is told: its next error names them.
 - The engine says yes to a spec before it becomes the desired state. When it says no, nothing was changed.
 - A change that the stream's state or rows do not survive needs a word from the user: --full-refresh, or the model's
@@ -28,6 +29,7 @@ from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
 from penstock.control.beside import reading_beside, spec_beside
+from penstock.control.clusters import moved_sources
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import coming, deployed_streams, is_rebuilt, looking_up, spec_of
 from penstock.control.inputs import check_inputs
@@ -223,7 +225,8 @@ class _Deploy:
         return self._rebuilt(planned, old)
 
     def _planned(self, columns: Columns | None = None) -> Planned:
-        model = Model(self.spec, self.on_change, full_refresh=self.own_refresh)
+        moved = moved_sources(self.store, self.paths, self.spec)
+        model = Model(self.spec, self.on_change, full_refresh=self.own_refresh, moved=moved)
         if columns is not None:
             model = replace(model, columns=columns.changes, followed=columns.followed)
         deployed = deployed_streams(self.store)

@@ -7,6 +7,8 @@ Rules
 - What needs a rebuild and has `on_configuration_change: continue` is REFUSED and goes on as it is; so do its readers.
 - A rebuild that would lose rows is REFUSED unless it is confirmed: by --full-refresh, or by the model's
   `on_configuration_change: apply`.
+- A stream whose topic is on another Kafka cluster than what it has read is rebuilt, whatever else changed: its offsets
+  mean nothing there.
 - A stream that joins a rebuilt source table starts again, on its checkpoint.
 - --full-refresh is about models: a source table is rebuilt only when its own change needs it. A model's own
   `full_refresh` wins over it.
@@ -42,6 +44,7 @@ class Model:
     columns: tuple[str, ...] = ()  # how the query's columns differ from the table's, where that takes a rebuild
     followed: tuple[str, ...] = ()  # what becomes of those that differ without one
     full_refresh: bool | None = None  # its own, which wins over that of the run
+    moved: tuple[str, ...] = ()  # the sources that are on another Kafka cluster than what was read, as reasons
 
 
 @dataclass(frozen=True)
@@ -178,13 +181,15 @@ def plan_model(
     full_refresh = is_refreshed(model.full_refresh, run=full_refresh)
     plan = OTHER_VERSION if old is not None and old.spec is None else plan_change(old.spec if old else None, spec)
     verdict, reasons = plan.verdict, plan.reasons
-    if old is not None and old.built is not None and old.built.hash == spec.hash and not full_refresh:
-        verdict, reasons = Verdict.NO_OP, (f"generation {old.built.generation} is being built beside the running one",)
+    built = old.built if old is not None and not full_refresh and not model.moved else None
+    if built is not None and built.hash == spec.hash:
+        verdict, reasons = Verdict.NO_OP, (f"generation {built.generation} is being built beside the running one",)
     elif old is not None:
         of_inputs = [each.relation for each in spec.inputs if isinstance(each, TableStreamInput) and not spec.is_full]
         more = [f"its input {name} is rebuilt" for name in of_inputs if name in rebuilt]
         more += [f"its input {name} was rebuilt" for name in old.stale if name in of_inputs and name not in rebuilt]
         more += [*model.columns] if verdict is Verdict.RESTART else []
+        more += model.moved
         reasons = (*reasons, *model.followed) if verdict is Verdict.RESTART else reasons
         if more:
             reasons = (*(reasons if verdict is Verdict.REBUILD else ()), *more)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from penstock.compiler.plan import Verdict
 from penstock.compiler.spec import StreamSpec
+from penstock.control.clusters import moved_sources
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams
 from penstock.control.planning import Deployed, Model, Planned, Project, judged, orphans, plan_streams
@@ -36,6 +37,8 @@ def project_plan(
 ) -> list[Planned]:
     """What deploying the models does; with the whole `project` orphans, too."""
     deployed = deployed_streams(store) if store is not None else {}
+    if store is not None:
+        models = [replace(each, moved=moved_sources(store, paths, each.spec, kafka)) for each in models]
     planned = plan_streams(models, deployed, full_refresh=full_refresh)
     if store is not None:
         planned = _with_columns(store, models, deployed, planned, full_refresh=full_refresh, engine=engine)

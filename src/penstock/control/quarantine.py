@@ -14,6 +14,7 @@ from typing import Any
 from penstock.compiler.plan import Verdict, plan_change
 from penstock.compiler.quarantine import SUFFIX, asks
 from penstock.compiler.spec import KafkaInput, StreamSpec
+from penstock.control.clusters import moved_sources
 from penstock.control.inputs import check_inputs
 from penstock.control.requests import run_command, turn
 from penstock.control.waiting import Tell, silent, wait_for
@@ -30,9 +31,10 @@ def deploy_quarantine(store: Store, paths: ProjectPaths, spec: StreamSpec, tell:
     """Make a quarantine the desired state; the caller has the turn to deploy."""
     old = store.find_desired(spec.name)
     plan = plan_change(StreamSpec.from_json(old.spec_json) if old else None, spec)
-    if plan.verdict is Verdict.NO_OP:
+    moved = old is not None and bool(moved_sources(store, paths, spec))
+    if plan.verdict is Verdict.NO_OP and not moved:
         return
-    if plan.verdict is Verdict.HOT:
+    if plan.verdict is Verdict.HOT and not moved:
         store.amend(spec.name, spec.to_json(), spec.hash)
         return
     check_inputs(spec, paths)
@@ -42,8 +44,9 @@ def deploy_quarantine(store: Store, paths: ProjectPaths, spec: StreamSpec, tell:
             f"{spec.name} is of another version of Penstock: {'; '.join(answer['changes'])}.",
             hint=f"Keep what you need of it, then 'penstock drop {spec.name}'.",
         )
-    anew = plan.verdict in (Verdict.NEW, Verdict.REBUILD)
-    made = store.deploy(spec.name, spec.to_json(), spec.hash, verdict=plan.verdict.value, new_checkpoint=anew)
+    verdict = Verdict.REBUILD if moved else plan.verdict
+    anew = verdict in (Verdict.NEW, Verdict.REBUILD)
+    made = store.deploy(spec.name, spec.to_json(), spec.hash, verdict=verdict.value, new_checkpoint=anew)
     if anew and _starts_now(spec):
         _wait_for_its_place(store, paths, made, tell)
 

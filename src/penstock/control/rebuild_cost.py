@@ -4,6 +4,7 @@ Rules
 - A rebuild begins where the source's `start` says now; messages that retention removed meanwhile cannot be read again.
 - Lost is what the deployed stream has read and the rebuild would not: from where the stream began (its checkpoint says
   it) up to where the rebuild would begin. So is what it read beyond the topic's end: the topic was made anew.
+- Of a topic that is on another Kafka cluster nobody knows whether it has what was read: offsets are not compared.
 - A stream that has read nothing loses nothing. What a broker does not tell is None, never 0.
 """
 
@@ -13,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.checkpoint.clusters import Cluster, read_from
 from penstock.checkpoint.offsets import Offset, committed, initial
 from penstock.compiler.spec import FromTimestamp, Input, KafkaInput, StreamSpec, TableStreamInput
 from penstock.control import behind
+from penstock.control.clusters import NOTHING_THERE, is_other
 from penstock.control.inputs import Access, access
 from penstock.control.lag import Topics, table_path
 from penstock.control.table_facts import table_facts
@@ -94,10 +97,11 @@ class CostMeter:
         checkpoint = self._paths.checkpoint(old.stream, old.checkpoint_id)
         inputs = [item for item in spec.inputs if isinstance(item, KafkaInput)]
         began, read = initial(checkpoint, inputs), committed(checkpoint, inputs)
+        clusters = read_from(checkpoint)
         found = []
         for item in spec.inputs:
             if isinstance(item, KafkaInput):
-                found.append(self._topic(item, began.get(item.relation), read.get(item.relation)))
+                found.append(self._topic(item, began.get(item.relation), read.get(item.relation), clusters))
             elif isinstance(item, TableStreamInput):
                 found.append(self._table(item))
         return RebuildCost(tuple(found))
@@ -106,7 +110,9 @@ class CostMeter:
         facts = table_facts(table_path(self._paths, item.relation))
         return InputCost(item.relation, "first row", facts.rows if facts else 0, 0)
 
-    def _topic(self, item: KafkaInput, began: Offset | None, read: Offset | None) -> InputCost:
+    def _topic(
+        self, item: KafkaInput, began: Offset | None, read: Offset | None, clusters: Mapping[str, Cluster]
+    ) -> InputCost:
         start = _start(item)
         try:
             broker = access(item, self._kafka, self._paths)
@@ -119,6 +125,8 @@ class CostMeter:
                 begin, end = self._range(item, name, broker, options)
                 messages += sum(end[number] - at for number, at in begin.items())
                 lost += _lost(_partitions(began, name), _partitions(read, name), begin, end)
+            if is_other(item, clusters, self._kafka, self._paths):
+                return InputCost(item.relation, start, messages, None, NOTHING_THERE)
             note = self._compacted(broker, names)
         except PenstockError as problem:
             return InputCost(item.relation, start, None, None, problem.message)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.clusters import others, read_from
 from penstock.checkpoint.offsets import Offset, committed, committed_in_tables, initial, normalised
 from penstock.checkpoint.table_ids import table_id
 from penstock.compiler.spec import Input, KafkaInput, StreamSpec, TableInput, TableStreamInput
@@ -220,8 +221,11 @@ class RebuildDriver:
         drained = not any(has_changes_after(table_path(self._paths, name), read.get(name)) for name in left)
         if before is None:
             return True, drained  # of another version of Penstock: what it has read cannot be compared
-        passed = self._places(self._paths.checkpoint(old.stream, old.checkpoint_id), before.inputs)
-        return level(passed, read, [item.relation for item in built.inputs]), drained
+        checkpoint = self._paths.checkpoint(old.stream, old.checkpoint_id)
+        passed = self._places(checkpoint, before.inputs)
+        new = read_from(self._paths.checkpoint(rebuild.stream, rebuild.checkpoint_id))
+        moved = others(read_from(checkpoint), new)  # another cluster gives other offsets
+        return level(passed, read, [each.relation for each in built.inputs if each.relation not in moved]), drained
 
     def _read(self, rebuild: Rebuild, built: StreamSpec) -> dict[str, Offset]:
         """Up to where the new generation has read: where it began counts, too."""

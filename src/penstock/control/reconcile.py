@@ -5,7 +5,8 @@ Rules
 - Nothing is asked twice while a command is open, or while the stream says that it is starting or stopping, until that
   took too long.
 - A failure waits, longer each time; K failures in a row without a healthy stretch quarantine the stream, an error that
-  cannot heal by itself (the model is wrong) at once. A quarantine ends when a person starts or deploys the stream.
+  cannot heal by itself (the model is wrong, the topic is on another cluster) at once. A quarantine ends when a person
+  starts or deploys the stream.
 - A full disk or a broker that is away is not the stream's fault: it is tried again for as long as that takes.
 - An engine that died is the engine's failure: its streams are lost, not failed, and start again under the next one.
 - A stream that runs without being deployed is stopped.
@@ -31,7 +32,7 @@ from penstock.control.actions import (
     StreamAction,
 )
 from penstock.control.policy import Policy
-from penstock.errors.catalogue import BROKER_UNREACHABLE, DISK_FULL, REGISTRY_UNREACHABLE
+from penstock.errors.catalogue import BROKER_UNREACHABLE, CLUSTER_CHANGED, DISK_FULL, REGISTRY_UNREACHABLE
 from penstock.store import Actual, Desired, StreamState, Wanted
 
 _OUTAGES = (DISK_FULL.code, BROKER_UNREACHABLE.code, REGISTRY_UNREACHABLE.code)
@@ -123,6 +124,8 @@ def _failure(found: Actual, now: float, policy: Policy) -> StreamAction:
     failures = found.failures + 1
     if (found.error_code or "").startswith("PEN-13"):
         return Quarantine(found.stream, failures, "the model has to be mended first")
+    if found.error_code == CLUSTER_CHANGED.code:
+        return Quarantine(found.stream, failures, "its topic is on another Kafka cluster")
     if failures >= policy.quarantine_after and found.error_code not in _OUTAGES:
         return Quarantine(found.stream, failures, f"it failed {failures} times in a row")
     since = found.last_failure_at if found.last_failure_at is not None else now

@@ -6,6 +6,8 @@ Rules
 - Before a refresh the ends of its topics and the versions of its tables are written down (`checkpoint.refreshes`); the
   rows replace the table's in one commit with the refresh's identity. A crash neither skips a change nor repeats a
   refresh that is in the table.
+- Offsets of one Kafka cluster say nothing of another one: when a topic is on another one at the start, nothing of it is
+  known, and the table is computed anew.
 - No refresh without a change of an input or of the query, and none sooner after the last one than the time window.
 """
 
@@ -46,6 +48,7 @@ class Plan:
     followed: tuple[str, ...]  # the dynamic tables among the inputs
     time_window_ms: int
     watch: TopicWatch = field(default_factory=TopicWatch)
+    clusters: Callable[[], Mapping[str, str]] = dict  # source -> the cluster it is on, as far as brokers tell it
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Refresh:
         self._known: Inputs | None = None
         self._due = True
         self._paths: dict[str, str] = {}
+        self._clusters: Mapping[str, str] = {}
         self._observe: Callable[[Refreshed], None] = lambda _: None
         self._idle: Callable[[], None] = lambda: None
         self._ended: Callable[[str | None], None] = lambda _: None
@@ -134,6 +138,7 @@ class Refresh:
         context.setJobGroup(str(self.runId), self._plan.name, interruptOnCancel=True)
         window = self._plan.time_window_ms / 1000
         try:
+            self._look_at_clusters()
             while not self._stopping.is_set():
                 with self.turn:
                     if self._stopping.is_set():
@@ -162,6 +167,13 @@ class Refresh:
                 self._look.notify_all()
         if not self._stopping.is_set():
             self._ended(str(self._problem) if self._problem else None)
+
+    def _look_at_clusters(self) -> None:
+        before, now = self._known.clusters if self._known else {}, self._plan.clusters()
+        self._clusters = {**before, **now}
+        if moved := sorted(name for name in before if self._clusters[name] != before[name]):
+            log.info("%s: %s is on another Kafka cluster, and it is computed anew", self._plan.name, ", ".join(moved))
+            self._known, self._due = None, True
 
     def _rest(self, asked: int, seconds: float) -> None:
         """Nothing to do: say so to whoever asked before this look, and wait for the next one."""
@@ -193,7 +205,7 @@ class Refresh:
         rows = self._plan.build(self._session)
         for path in snapshot.tables_of(rows):
             versions.setdefault(path, self._tables.version(path))
-        inputs = Inputs(self._plan.definition, ends=ends, starts=fixed, tables=versions)
+        inputs = Inputs(self._plan.definition, ends=ends, starts=fixed, tables=versions, clusters=self._clusters)
         followed = {name: path for name, path in self._paths.items() if path in versions}
         write_inputs(self._checkpoint, number, inputs, list(followed.values()))
         self._writer(rows, number)

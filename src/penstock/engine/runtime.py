@@ -44,7 +44,7 @@ from penstock.engine.shared import Member, Pace, Readers
 from penstock.engine.sink import TableWriter, Target, TopicWriter
 from penstock.engine.snapshot import Broker, Topic
 from penstock.errors.catalogue import SOURCE_ANALYSIS
-from penstock.kafka.admin import resolve_bootstrap
+from penstock.kafka.admin import cluster_id, resolve_bootstrap
 from penstock.kafka.security import effective, java_options, values_of
 from penstock.kafka.tail import Tail
 from penstock.kafka.topic_watch import TopicWatch
@@ -188,10 +188,11 @@ def snapshot_options(spark: SparkSession, topic: Topic) -> dict[str, str]:
 
 def profile_broker(spark: SparkSession) -> Broker:
     """The broker of the profile."""
-    return _broker(spark, Topic(relation=""))
+    return broker_of(spark, Topic(relation=""))
 
 
-def _broker(spark: SparkSession, topic: Topic) -> Broker:
+def broker_of(spark: SparkSession, topic: Topic) -> Broker:
+    """Where a topic is: on the broker of its source, or on that of the profile."""
     if topic_files.home(spark) is not None:
         return Broker("", ())
     project = Path(spark.conf.get(PROJECT_CONF, str(Path.cwd())) or ".")
@@ -374,7 +375,7 @@ def _shared(
     prepare: Callable[[TableWriter, Refresh | Member | None], None] | None,
 ) -> Member:
     session.conf.set(SINGLE, "1")
-    broker, topic = _broker(session, sharing.topic), sharing.topic
+    broker, topic = broker_of(session, sharing.topic), sharing.topic
     build = partial(built, stream.build)
     member = Member(session, stream.name, build, writer, checkpoint, sharing.stands, sharing.run_id)
     if prepare:
@@ -391,7 +392,7 @@ def behind(session: SparkSession, topic: Topic, stands: Standing) -> int:
     """How many messages of a topic a stream has not read."""
     watch = TopicWatch()
     try:
-        ends = snapshot.ends(watch, topic, _broker(session, topic))
+        ends = snapshot.ends(watch, topic, broker_of(session, topic))
     finally:
         watch.close()
     return sum(end - stands.position.get(number, 0) for parts in ends.values() for number, end in parts.items())
@@ -403,7 +404,7 @@ def _in_real_time(
     broker = profile_broker(session)
     watch = TopicWatch()
     try:
-        ends = [snapshot.ends(watch, topic, _broker(session, topic)) for topic in stream.topics]
+        ends = [snapshot.ends(watch, topic, broker_of(session, topic)) for topic in stream.topics]
     finally:
         watch.close()
     ensure_topic(broker.bootstrap, publish.topic, dict(broker.options), partitions=publish.partitions)
@@ -445,11 +446,21 @@ def _refreshes(session: SparkSession, stream: Stream) -> Plan:
         name=stream.name,
         definition=stream.definition,
         build=stream.build,
-        topics=[(topic, _broker(session, topic)) for topic in stream.topics],
+        topics=[(topic, broker_of(session, topic)) for topic in stream.topics],
         followed=stream.tables,
         time_window_ms=stream.time_window_ms,
         watch=topic_files.watch(session),
+        clusters=partial(_clusters, session, stream),
     )
+
+
+def _clusters(session: SparkSession, stream: Stream) -> dict[str, str]:
+    """The clusters of a stream's topics, as far as their brokers tell."""
+    if topic_files.home(session) is not None:
+        return {}  # a test has no broker
+    brokers = {topic.relation: broker_of(session, topic) for topic in stream.topics}
+    found = {relation: cluster_id(each.bootstrap, dict(each.options)) for relation, each in brokers.items()}
+    return {relation: each for relation, each in found.items() if each is not None}
 
 
 def main(stream: Stream) -> None:

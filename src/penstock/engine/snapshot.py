@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint.refreshes import Offsets, TableVersion
+from penstock.compiler.spec import KafkaInput
 from penstock.kafka.admin import matching
 from penstock.kafka.security import Value
 from penstock.kafka.topic_watch import TopicWatch
@@ -46,6 +47,14 @@ class Broker:
 
     bootstrap: str
     options: tuple[tuple[str, Value], ...]
+
+
+def topic_of(source: KafkaInput) -> Topic:
+    """The topic of a source, from its beginning."""
+    security = {name: value if isinstance(value, str) else value.plain() for name, value in source.options}
+    return Topic(
+        source.relation, source.topic, source.topic_pattern, source.partitions, source.bootstrap, security=security
+    )
 
 
 def ends(watch: TopicWatch, topic: Topic, broker: Broker) -> Offsets:

@@ -44,10 +44,12 @@ from penstock.engine import (
     polling,
     publish,
     runtime,
+    snapshot,
     tables,
     takeover,
     topic_files,
 )
+from penstock.engine.clusters import Clusters
 from penstock.engine.culprit import Culprits, Failure
 from penstock.engine.identity import application
 from penstock.engine.listener import ProgressListener
@@ -55,7 +57,6 @@ from penstock.engine.refresh import Refresh
 from penstock.engine.replay import Replay
 from penstock.engine.shared import CHUNK, Member, Pace, Readers
 from penstock.engine.sink import TableWriter
-from penstock.engine.snapshot import Topic
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import LEASE_LOST, MODEL_NOT_INCREMENTAL
 from penstock.paths import ProjectPaths, beside, is_beside, safe_name
@@ -95,6 +96,7 @@ class Streams:
         self._culprits = Culprits(spark, store, paths, token)
         self._sessions: dict[str, SparkSession] = {}  # one per stream, kept: Spark never lets go of one that listened
         self._readers = Readers(spark)
+        self._clusters = Clusters()
         self._shortest_rest = int(spark._jsparkSession.sessionState().conf().streamingPollingDelay())
         # A stream test decides what is in a batch.
         self._share_from = int(spark.conf.get(SHARING_CONF, _SHARED_FROM) or 0)
@@ -192,6 +194,7 @@ class Streams:
         runtime.ensure_view(session, job.STREAM)
         checkpoint = self._paths.checkpoint(want.stream, want.checkpoint_id)
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        self._clusters.check(session, spec, checkpoint)
         reading = self._reading(want.stream, want.generation, spec)
         listeners: list[ProgressListener] = []
 
@@ -266,8 +269,7 @@ class Streams:
             return None
         if source.partitions and set(stands.position) != set(source.partitions):
             return None
-        security = {name: value if isinstance(value, str) else value.plain() for name, value in source.options}
-        topic = Topic(source.relation, source.topic, None, source.partitions, source.bootstrap, security=security)
+        topic = snapshot.topic_of(source)
         try:
             if runtime.behind(session, topic, stands) > CHUNK:
                 return None

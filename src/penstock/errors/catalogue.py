@@ -583,6 +583,15 @@ TOPIC_EMPTY = Kind(
     "Send messages, or look at the topic's retention with 'penstock describe'.",
     ExitCode.FAILED,
 )
+CLUSTER_CHANGED = Kind(
+    "PEN-2010",
+    "A topic is on another Kafka cluster than the one that was read",
+    "Up to where a stream has read is an offset, and each cluster gives its own: in another one the stream would pass "
+    "messages over, or miss some that were never there. It does not start.",
+    "Point the source, or the profile, back and run 'dbt run'; or compute the table from what the new cluster has: "
+    "'dbt run --full-refresh --select <model>'.",
+    _HELD,
+)
 
 # -- 21xx: schema registry --------------------------------------------------------------------------------------------
 REGISTRY_NOT_CONFIGURED = Kind(

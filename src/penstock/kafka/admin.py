@@ -2,7 +2,7 @@
 
 Rules
 - An address is resolved in one place: the source's own, else PENSTOCK_KAFKA, else the profile's, else the embedded
-  broker's file. It is never stored with a stream.
+  broker's file. It is never stored with a stream, but for noticing another one: see `checkpoint.clusters`.
 - Options are written as for Spark's Kafka source (with or without the prefix `kafka.`), secrets as references. Those
   that name credentials and encryption are translated for the client used here; the others concern reading, and are
   left out.
@@ -22,6 +22,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.errors import PenstockError
 from penstock.errors.catalogue import AUTH_REFUSED, BROKER_NOT_CONFIGURED, BROKER_UNREACHABLE, TOPIC_MISSING
 from penstock.kafka.security import Value, resolved
 from penstock.paths import ProjectPaths
@@ -29,6 +30,7 @@ from penstock.paths import ProjectPaths
 Options = Mapping[str, Value]
 
 TIMEOUT = 10.0
+_QUICK = 3.0  # seconds for an answer that one can do without
 ENV = "PENSTOCK_KAFKA"
 
 _SHARED = frozenset({
@@ -107,6 +109,16 @@ def answers(bootstrap: str, options: Options | None = None, *, timeout: float = 
         return False
 
 
+def cluster_id(bootstrap: str, options: Options | None = None) -> str | None:
+    """The id of the cluster that is there; None when nobody answers soon, or it has none."""
+    try:
+        _check_addresses(bootstrap, _QUICK)
+        found = AdminClient(client_config(bootstrap, options)).list_topics(timeout=_QUICK).cluster_id
+    except (KafkaException, PenstockError):
+        return None
+    return str(found) if found else None
+
+
 def check_topic(bootstrap: str, topic: str, options: Options | None = None) -> int:
     """The topic's number of partitions; BROKER_UNREACHABLE or TOPIC_MISSING."""
     known = topics(bootstrap, options)
@@ -177,7 +189,7 @@ def timestamp_at(
         consumer.close()
 
 
-def _check_addresses(bootstrap: str) -> None:
+def _check_addresses(bootstrap: str, timeout: float = TIMEOUT) -> None:
     """Fail at once when every address refuses or does not exist; the client would go on trying until its deadline."""
     refusals = []
     for address in bootstrap.split(","):
@@ -186,7 +198,7 @@ def _check_addresses(bootstrap: str) -> None:
             refusals.append(f"'{address.strip()}' is not host:port")
             continue
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
         except (ConnectionRefusedError, socket.gaierror) as cause:
             refusals.append(cause.strerror or "refused")
         except OSError:
