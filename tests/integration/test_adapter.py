@@ -16,6 +16,8 @@ from published_messages import read_topic
 
 from dbt.adapters.penstock.errors import QueryError
 from dbt.adapters.penstock.session import open_session
+from penstock.compiler import StreamSpec, Verdict, compile_model, plan_change
+from penstock.control.streams import restart_stream
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic, Platform, Produce
@@ -288,9 +290,81 @@ def test_a_function_of_the_project_is_called_by_streams_and_by_queries(
     assert total == 7.0
     rows = f"select count(*), min(total) > 0 from {project.schema}.doubles"
     platform.until(lambda: platform.sql(rows) == [(2, True)], "the doubled totals", 60, lambda: platform.sql(rows))
-    project.write("functions/doubled.sql", "price * 2.0")
-    refused = project.dbt("build", "--select", "+doubles")
-    assert f"function {project.schema}.doubled changed" in " ".join(refused.text.split())
+
+
+PRICED = (
+    "functions:\n"
+    "  - {name: times, arguments: [{name: price, data_type: double}], returns: {data_type: double}}\n"
+    "  - {name: priced, arguments: [{name: price, data_type: double}], returns: {data_type: double}}\n"
+)
+
+
+def test_a_stream_runs_with_the_functions_of_the_project_and_not_with_those_of_the_catalog(
+    project: DbtProject, platform: Platform, clicks: str, produce: Produce
+) -> None:
+    schema, store = project.schema, platform.store
+    project.write("functions/times.sql", "price * {{ var('times', 2) }}")
+    project.write("functions/priced.sql", "{{ function('times') }}(price)")
+    project.write("functions/functions.yml", PRICED)
+    project.write(
+        "models/inner.sql",
+        "{{ config(materialized='ephemeral') }}\n"
+        "select item_id, {{ function('priced') }}(price) as price from {{ source('shop', 'clicks') }}",
+    )
+    dynamic = "{{ config(materialized='dynamic_table') }}\n"
+    project.write("models/rows.sql", f"{dynamic}select item_id, price from {{{{ ref('inner') }}}}")
+    project.write(
+        "models/sums.sql", f"{dynamic}select item_id, sum(price) as total from {{{{ ref('inner') }}}} group by 1"
+    )
+    totals, rows = f"select item_id, total from {schema}.sums order by 1", f"select price from {schema}.rows order by 1"
+
+    # Models alone: nobody has built the functions.
+    ran = project.dbt("run")
+    assert ran.code == 0, ran.text
+    platform.until(lambda: platform.sql(totals) == [("a", 6.0), ("b", 4.0)], "totals", 60, lambda: platform.sql(totals))
+    platform.until(lambda: platform.sql(rows) == [(3.0,), (3.0,), (4.0,)], "rows")
+    built = project.dbt("build")
+    assert built.code == 0, built.text
+    assert built.message("rows") == built.message("sums") == "NO-OP generation 1"
+    assert platform.sql(f"select {schema}.priced(1.5D)") == [(3.0,)]
+
+    # Offline the same is found, with what dbt compiles.
+    for times, verdict in ((2, Verdict.NO_OP), (10, Verdict.REBUILD)):
+        asked = project.dbt("compile", "--no-introspect", "--no-populate-cache", "--vars", f"{{times: {times}}}")
+        assert asked.code == 0, asked.text
+        manifest = json.loads((project.target() / "manifest.json").read_text())
+        spec = compile_model(manifest, "model.adapter_test.sums", project_dir=project.root)
+        assert plan_change(StreamSpec.from_json(store.desired(f"{schema}.sums").spec_json), spec).verdict is verdict
+
+    # The text of both functions is as it was. The catalog has the new body when the stream with state is refused.
+    changed = project.dbt("build", "--vars", "{times: 10}")
+    platform.forget_sessions()  # a session knows the body that a function had when it called it first
+    assert platform.sql(f"select {schema}.priced(1.5D)") == [(15.0,)]
+    assert changed.message("rows") == "RESTART generation 2"
+    assert f"PEN-3005 {schema}/models/sums.sql" in changed.text
+    assert f"function {schema}.times changed" in " ".join(changed.text.split())
+    run_id = store.actual(f"{schema}.sums").run_id
+    for stream in ("rows", "sums"):
+        restart_stream(store, f"{schema}.{stream}")
+    platform.until(lambda: store.actual(f"{schema}.sums").run_id not in (None, run_id), "the restart")
+    produce(clicks, [{"item_id": "a", "price": 1}])
+    wanted = [("a", 8.0), ("b", 4.0)]
+    platform.until(lambda: platform.sql(totals) == wanted, "no new body on old state", 60, lambda: platform.sql(totals))
+    platform.until(lambda: platform.sql(rows) == [(3.0,), (3.0,), (4.0,), (10.0,)], "the new body")
+
+    # The other way round: a run without the functions takes up what the project has, and the next build knows it.
+    ran = project.dbt("run", "--vars", "{times: 3}", "--select", "rows")
+    assert ran.message("rows") == "RESTART generation 3"
+    built = project.dbt("build", "--vars", "{times: 3}", "--exclude", "sums")
+    assert built.message("rows") == "NO-OP generation 3"
+    produce(clicks, [{"item_id": "b", "price": 10}])
+    platform.until(lambda: (30.0,) in platform.sql(rows), "the body of the run", 60, lambda: platform.sql(rows))
+
+    project.write("functions/times.sql", "no_such_thing(price)")
+    broken = project.dbt("run", "--select", "rows")
+    assert "PEN-1312" in broken.text
+    assert f"{schema}.times: " in " ".join(broken.text.split())
+    assert store.desired(f"{schema}.rows").generation == 3
 
 
 def test_empty_makes_the_table_and_starts_nothing(project: DbtProject, platform: Platform, clicks: str) -> None:

@@ -26,6 +26,7 @@ from published_messages import read_topic
 from penstock.compiler.spec import (
     Column,
     Follow,
+    Function,
     Input,
     KafkaInput,
     Output,
@@ -116,7 +117,11 @@ POSITIVE = counted([row for row in ALL if row[2] > 0])
 USED = COLUMNS[:2]
 NEW_COLUMN = (*COLUMNS, Column(name="more", type="string", origin="value.more"))
 AHEAD = (*COLUMNS, Column(name="ahead", type="timestamp", origin="computed", expr="at + interval 1 hour"))
-WEIGHED = "select part, pos, k, {schema}.weigh(v) as v from input"
+WEIGHED = "select part, pos, k, weigh(v) as v from input"
+TIMES = {
+    number: (Function(name="rules.weigh", called="weigh", signature="(x bigint) RETURNS bigint", body=f"x * {number}"),)
+    for number in (10, 100)
+}
 WEIGHTED = "select part, pos, i.k, v * f.times as v from input i join {schema}.factor f on i.k = f.k"
 BOTH_WAYS = f"{ROWS} union all {ROWS.replace('input', 'second')}"
 PAIRS = "select i.k, i.v, s.v as w from input i join second s on i.k = s.k and i.part = s.part"
@@ -175,8 +180,7 @@ CASES = [
         source={"columns": AHEAD, "watermark": Watermark(column="at", delay="1 second")}, rows=BOTH,
     ),
     Case(
-        "a function", "RESTART", {"functions": (("{schema}.weigh", "2"),)}, sql=WEIGHED,
-        spec={"functions": (("{schema}.weigh", "1"),)},
+        "a function", "RESTART", {"functions": TIMES[100]}, sql=WEIGHED, spec={"functions": TIMES[10]},
         rows=[(p, o, k, v * (10 if at < len(HISTORY) else 100)) for at, (p, o, k, v) in enumerate(BOTH)],
         reason=".weigh changed",
     ),
@@ -279,9 +283,9 @@ CASES = [
         rows=[(0, 4), (4, 4)], forced=WRONG, reason="ahead -> at",
     ),
     Case(
-        "a function of a state", "REBUILD", {"functions": (("{schema}.weigh", "2"),)},
-        sql=COUNTS.replace("sum(v)", "sum({schema}.weigh(v))"), keys=("k",), stateful=True,
-        spec={"functions": (("{schema}.weigh", "1"),)}, rows=[(k, n, total * 100) for k, n, total in OF_COUNTS],
+        "a function of a state", "REBUILD", {"functions": TIMES[100]},
+        sql=COUNTS.replace("sum(v)", "sum(weigh(v))"), keys=("k",), stateful=True,
+        spec={"functions": TIMES[10]}, rows=[(k, n, total * 100) for k, n, total in OF_COUNTS],
         forced=WRONG, reason=".weigh changed",
     ),
     Case(
@@ -534,7 +538,6 @@ class Bench:
     def perform(self) -> None:
         store = self.platform.store
         self.platform.sql(f"create schema {self.schema}")
-        self._define(10)
         for name, times in (("factor", 1000), ("unit", 1)):
             self.platform.sql(f"create table {self.schema}.{name} using delta as select 'a' as k, {times}L as times")
         self.send(HISTORY)
@@ -547,7 +550,6 @@ class Bench:
         for case in self.cases:
             self._await_history(case)
             self.runs[case.name] = store.actual(self.specs[case.name].name).run_id
-        self._define(100)
         for case in self.cases:
             new = self.changed[case.name]
             try:
@@ -562,9 +564,6 @@ class Bench:
             if self.verdicts[case.name] in ("RESTART", "REBUILD"):
                 self._await_restart(case)
         self.send(LATER)
-
-    def _define(self, times: int) -> None:
-        self.platform.sql(f"create or replace function {self.schema}.weigh(x bigint) returns bigint return x * {times}")
 
     def _await_history(self, case: Case) -> None:
         name, want = self.specs[case.name].name, self.expected_in(self.specs[case.name], HISTORY)

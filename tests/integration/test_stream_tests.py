@@ -116,9 +116,12 @@ select a.id, b.order_id from {{ source('shop', 'orders') }} as a
 inner join {{ source('shop', 'payments') }} as b on a.id = b.order_id
 """,
     "models/warm.sql": "select sensor, degrees, at from {{ source('shop', 'readings') }} where degrees > 20\n",
-    "functions/per_hour.sql": "rate * 60",
+    "functions/minutes.sql": "{{ var('minutes', 60) }}",
+    "functions/per_hour.sql": "rate * {{ function('minutes') }}()",
     "functions/functions.yml": """\
 functions:
+  - name: minutes
+    returns: {data_type: int}
   - name: per_hour
     arguments: [{name: rate, data_type: int}]
     returns: {data_type: int}

@@ -282,6 +282,18 @@ def test_a_manifest_is_current_until_a_file_is_written_added_or_removed(paths: P
     assert not current()
 
 
+def test_a_manifest_is_older_than_a_function_that_was_written_since(paths: ProjectPaths) -> None:
+    manifest = paths.project / "target" / "manifest.json"
+    assert is_current(manifest, paths.project, paths.project)
+    function = paths.project / "functions" / "with_tax.sql"
+    function.parent.mkdir()
+    function.write_text("price * 1.2")
+    at = manifest.stat().st_mtime
+    os.utime(function.parent, (at, at))
+    os.utime(function, (at + 10, at + 10))
+    assert not is_current(manifest, paths.project, paths.project)
+
+
 def test_a_manifest_that_is_not_current_is_made_by_dbt(paths: ProjectPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from penstock.compiler import StreamSpec, Verdict, compile_model, compile_project, plan_change, render_job
+from penstock.compiler.plan import told_anew
 from penstock.compiler.spec import KafkaInput, OutputMode, TableInput, TableStreamInput, Watermark
 from penstock.errors import Kind, PenstockError
 from penstock.errors.catalogue import (
     DBT_FAILED,
+    FUNCTION_UNFIT,
     MODEL_KEY_UNKNOWN,
     MODEL_NO_STREAM,
     MODEL_NOT_INCREMENTAL,
@@ -235,14 +237,145 @@ def test_compiling_with_empty_gives_a_spec(manifest: Manifest) -> None:
     assert spec.output.keys == ("item_id",)
 
 
+def add_function(manifest: Manifest, name: str, body: str, depends_on: tuple[str, ...] = (), **more: object) -> str:
+    """A function of the project that dbt has compiled to this body."""
+    unique_id = f"function.shop.{name}"
+    manifest.setdefault("functions", {})[unique_id] = {
+        "unique_id": unique_id,
+        "name": name,
+        "alias": name,
+        "schema": "shop",
+        "resource_type": "function",
+        "language": "sql",
+        "original_file_path": f"functions/{name}.sql",
+        "depends_on": {"nodes": list(depends_on)},
+        "raw_code": "{{ rendered() }}",
+        "compiled_code": body,
+        "arguments": [{"name": "price", "data_type": "double"}],
+        "returns": {"data_type": "double"},
+        **more,
+    }
+    return unique_id
+
+
+TAXED = "select shop.with_tax(price) as price from shop.clicks"
+
+
+def test_a_stream_calls_functions_of_its_own_session(manifest: Manifest) -> None:
+    function = add_function(manifest, "with_tax", "price * 1.2", config={"volatility": "deterministic"})
+    sql = """select `Shop`.`with_tax`(shop
+      .with_tax(price)) as price, 'shop.with_tax(price)' as text, other.shop.with_tax(price) as other,
+      spark_catalog.shop.with_tax(price) as again from shop.clicks"""
+    spec = compiled(manifest, add_model(manifest, "taxed", sql, [CLICKS, function]))
+    assert (
+        spec.sql
+        == """select shop__with_tax(shop__with_tax
+(price)) as price, 'shop.with_tax(price)' as text, other.shop.with_tax(price) as other,
+      shop__with_tax(price) as again from shop__clicks as clicks"""
+    )
+    assert [each.name for each in spec.functions] == ["shop.with_tax"]
+    assert spec.functions[0].definition == (
+        "CREATE OR REPLACE TEMPORARY FUNCTION shop__with_tax(price double) RETURNS double DETERMINISTIC\n"
+        "RETURN price * 1.2"
+    )
+    assert "functions=FUNCTIONS" in render_job(spec)
+    assert compiled(manifest, CLEAN).functions == ()
+
+
+def test_a_query_that_is_kept_in_two_pieces_calls_them_in_both(manifest: Manifest) -> None:
+    function = add_function(manifest, "with_tax", "price * 1.2")
+    sql = (
+        "select * from (select item_id, shop.with_tax(sum(1)) as n from shop.clicks group by item_id) as t "
+        "where shop.with_tax(n) > 1"
+    )
+    spec = compiled(manifest, add_model(manifest, "taxed", sql, [CLICKS, function]))
+    assert spec.follow is not None
+    assert "shop.with_tax" not in spec.sql + spec.follow.sql + spec.follow.whole
+
+
 def test_a_changed_function_of_the_project_is_a_change_of_the_models_that_call_it(manifest: Manifest) -> None:
-    function = {"schema": "shop", "alias": "with_tax", "raw_code": "price * 1.2", "returns": {"data_type": "double"}}
-    manifest["functions"] = {"function.shop.with_tax": function}
-    sql = "select shop.with_tax(price) as price from shop.clicks"
-    name = add_model(manifest, "taxed", sql, [CLICKS, "function.shop.with_tax"])
+    function = add_function(manifest, "with_tax", "price * 1.2")
+    name = add_model(manifest, "taxed", TAXED, [CLICKS, function])
     before = compiled(manifest, name)
-    assert [each for each, _ in before.functions] == ["shop.with_tax"]
-    function["raw_code"] = "price * 1.3"
+    add_function(manifest, "with_tax", "price  * 1.2 -- of before")
+    retold = compiled(manifest, name)
+    plan = plan_change(before, retold)
+    assert (plan.verdict, plan.reasons) == (Verdict.NO_OP, ("only comments or white space changed",))
+    assert told_anew(before, retold).hash == before.hash
+    add_function(manifest, "with_tax", "price * 1.3")  # as raw as it was: a macro or a variable changed
     plan = plan_change(before, compiled(manifest, name))
     assert (plan.verdict, plan.reasons) == (Verdict.RESTART, ("function shop.with_tax changed",))
-    assert compiled(manifest, CLEAN).functions == ()
+    add_function(manifest, "with_tax", "price * 1.2", config={"volatility": "non-deterministic"})
+    assert plan_change(before, compiled(manifest, name)).verdict is Verdict.RESTART
+
+
+def test_a_changed_function_needs_the_rebuild_of_a_stream_with_state(manifest: Manifest) -> None:
+    function = add_function(manifest, "with_tax", "price * 1.2")
+    sql = "select item_id, sum(shop.with_tax(price)) as price from shop.clicks group by item_id"
+    name = add_model(manifest, "taxed", sql, [CLICKS, function])
+    before = compiled(manifest, name)
+    add_function(manifest, "with_tax", "price * 1.3")
+    plan = plan_change(before, compiled(manifest, name))
+    assert (plan.verdict, plan.reasons) == (Verdict.REBUILD, ("function shop.with_tax changed",))
+
+
+def test_a_changed_function_that_an_ephemeral_model_calls_is_seen(manifest: Manifest) -> None:
+    function = add_function(manifest, "with_tax", "price * 1.2")
+    inner = add_model(manifest, "inner", TAXED, [CLICKS, function], materialized="ephemeral")
+    sql = f"with __dbt__cte__inner as ({TAXED}) select price from __dbt__cte__inner"
+    name = add_model(manifest, "taxed", sql, [inner])
+    before = compiled(manifest, name)
+    add_function(manifest, "with_tax", "price * 1.3")
+    assert plan_change(before, compiled(manifest, name)).reasons == ("function shop.with_tax changed",)
+
+
+def test_a_changed_function_that_a_function_calls_is_seen_and_made_before_it(manifest: Manifest) -> None:
+    rate = add_function(manifest, "z_rate", "1.2")
+    with_tax = add_function(manifest, "with_tax", "with_tax.price * shop.z_rate(price)", (rate,))
+    name = add_model(manifest, "taxed", TAXED, [CLICKS, with_tax])
+    before = compiled(manifest, name)
+    assert [each.name for each in before.functions] == ["shop.z_rate", "shop.with_tax"]
+    assert before.functions[1].body == "shop__with_tax.price * shop__z_rate(price)"
+    add_function(manifest, "z_rate", "1.3")
+    assert plan_change(before, compiled(manifest, name)).reasons == ("function shop.z_rate changed",)
+
+
+def test_functions_whose_names_meet_are_two_functions(manifest: Manifest) -> None:
+    one = add_function(manifest, "with_tax", "1.0")
+    other = add_function(manifest, "With-Tax", "2.0")
+    sql = "select shop.with_tax(price) as a, shop.`With-Tax`(price) as b from shop.clicks"
+    spec = compiled(manifest, add_model(manifest, "taxed", sql, [CLICKS, one, other]))
+    called = {each.name: each.called for each in spec.functions}
+    assert len(set(called.values())) == 2
+    assert spec.sql.startswith(
+        f"select {called['shop.with_tax']}(price) as a, {called['shop.With-Tax']}(price) as b from"
+    )
+
+
+def test_a_function_that_is_not_compiled_is_taken_as_it_is_when_there_is_nothing_to_compile(manifest: Manifest) -> None:
+    function = add_function(manifest, "with_tax", "", compiled_code=None, raw_code="price * 1.2\n")
+    name = add_model(manifest, "taxed", TAXED, [CLICKS, function])
+    assert compiled(manifest, name).functions[0].body == "price * 1.2"
+    manifest["functions"][function]["raw_code"] = "price * {{ var('rate') }}"
+    fails_with(DBT_FAILED, manifest, name)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"language": "python"}, "shop.with_tax is a python function."),
+        ({"config": {"type": "aggregate"}}, "shop.with_tax is an aggregate function."),
+    ],
+)
+def test_a_function_that_is_no_sql_for_a_row_is_refused(manifest: Manifest, more: dict[str, object], told: str) -> None:
+    function = add_function(manifest, "with_tax", "price", **more)
+    problem = fails_with(FUNCTION_UNFIT, manifest, add_model(manifest, "taxed", TAXED, [CLICKS, function]))
+    assert (problem.message, str(problem.at)) == (told, "functions/with_tax.sql")
+
+
+def test_a_spec_of_before_has_no_functions_of_its_own(manifest: Manifest) -> None:
+    function = add_function(manifest, "with_tax", "price * 1.2")
+    spec = compiled(manifest, add_model(manifest, "taxed", TAXED, [CLICKS, function]))
+    text = json.loads(spec.to_json()) | {"functions": [["shop.with_tax", "0123456789abcdef"]]}
+    assert StreamSpec.from_json(json.dumps(text)).functions == ()
+    assert StreamSpec.from_json(spec.to_json()) == spec

@@ -12,6 +12,7 @@ from penstock.compiler import Plan, StreamSpec, Verdict, compile_project, plan_c
 from penstock.compiler.plan import FROM_NOW_ON, KNOWN_FIELDS
 from penstock.compiler.spec import (
     Column,
+    Function,
     KafkaInput,
     Output,
     OutputMode,
@@ -135,7 +136,7 @@ def test_a_full_refresh_with_another_word_on_columns_is_still_no_rebuild() -> No
 def test_the_rules_know_every_field_of_a_spec() -> None:
     parts: dict[str, type[BaseModel]] = {
         "spec": StreamSpec, "kafka": KafkaInput, "table_stream": TableStreamInput, "table": TableInput,
-        "column": Column, "output": Output, "trigger": Trigger,
+        "column": Column, "output": Output, "function": Function, "trigger": Trigger,
     }  # fmt: skip
     for name, part in parts.items():
         assert set(part.model_fields) == KNOWN_FIELDS[name], f"compiler/plan.py has no rule for a field of {name}"

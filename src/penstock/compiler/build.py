@@ -13,14 +13,13 @@ Rules
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from sqlglot import exp
 
+from penstock.compiler.functions import functions_of, renamed
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
 from penstock.compiler.messages import with_own_fields
@@ -120,9 +119,9 @@ def write_target(spec: StreamSpec, target_dir: Path | str) -> Path:
 
 class _Compiler:
     def __init__(self, manifest: Manifest, project: Path) -> None:
+        self.manifest = manifest
         self.nodes: Mapping[str, Mapping[str, Any]] = manifest.get("nodes") or {}
         self.sources: Mapping[str, Mapping[str, Any]] = manifest.get("sources") or {}
-        self.functions: Mapping[str, Mapping[str, Any]] = manifest.get("functions") or {}
         self.project = project
         self._shapes: dict[str, Shape] = {}
 
@@ -147,8 +146,9 @@ class _Compiler:
             TableInput(relation=each.relation) if each.relation.lower() in shape.looked_up else each for each in inputs
         )
         streams = [each for each in inputs if not isinstance(each, TableInput)]
-        sql, follow = _following(rewrite(statement, {each.relation.lower(): each.view for each in streams}), shape,
-                                 statement, streams)  # fmt: skip
+        functions = functions_of(self.manifest, unique_id)
+        sql = renamed(rewrite(statement, {each.relation.lower(): each.view for each in streams}), functions)
+        sql, follow = _following(sql, shape, statement, streams)
         return StreamSpec(
             name=table.name,
             unique_id=unique_id,
@@ -166,7 +166,7 @@ class _Compiler:
                 checks=table.checks,
                 on_schema_change=table.on_schema_change,
             ),
-            functions=self._functions(node),
+            functions=functions,
             deduplicate_by=table.deduplicate_by,
             publish=published(table, shape, reason, inputs),
             # Full refresh knows no final rows: a query that is refused as a stream is refused.
@@ -228,18 +228,6 @@ class _Compiler:
                 )
             else:
                 yield TableInput(relation=relation)
-
-    def _functions(self, node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        """The project's functions that a model calls; Spark puts their bodies into the query when it starts."""
-        called = [self.functions[each] for each in (node.get("depends_on") or {}).get("nodes") or ()
-                  if each in self.functions]  # fmt: skip
-        parts = ("raw_code", "arguments", "returns")
-        return tuple(sorted(
-            (f"{each['schema']}.{each['alias']}", hashlib.sha256(
-                json.dumps([each.get(part) for part in parts], sort_keys=True, default=str).encode()
-            ).hexdigest()[:16])
-            for each in called
-        ))  # fmt: skip
 
     def upstream(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         """The nodes that the compiled SQL reads, in the order of their ids, each once."""

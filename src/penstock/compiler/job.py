@@ -22,6 +22,7 @@ from penstock.compiler.spec import (
     Follow,
     FromOffsets,
     FromTimestamp,
+    Function,
     KafkaInput,
     Origin,
     OutputMode,
@@ -46,6 +47,8 @@ from penstock.engine import runtime
 def render_job(spec: StreamSpec) -> str:
     """The text of job.py."""
     parts = [f'"""{_docstring(spec)}"""\n\n{_IMPORTS}', f"SQL = {block(spec.sql)}\n"]
+    if spec.functions:
+        parts.append(_functions(spec.functions))
     for each in spec.inputs:
         if isinstance(each, KafkaInput):
             parts.append("\n" + _kafka(each, spec))
@@ -66,6 +69,12 @@ def _docstring(spec: StreamSpec) -> str:
         f"Change the {written}, not this file. Run it alone:\n"
         'spark-submit --jars "$(penstock jars)" job.py --checkpoint DIR\n'
     )
+
+
+def _functions(functions: Iterable[Function]) -> str:
+    """The project's functions that the SQL calls, which the stream's session is to know."""
+    lines = [f"    {literal(each.name)}: {block(each.definition)}," for each in functions]
+    return "\n".join(["FUNCTIONS = {", *lines, "}"]) + "\n"
 
 
 def _kafka(source: KafkaInput, spec: StreamSpec) -> str:
@@ -393,6 +402,8 @@ def _stream(spec: StreamSpec) -> str:
     if (changes := spec.output.changes) is not None:
         columns = [f"{name}={literal(column)}" for name, column in changes.model_dump().items()]
         arguments.append("\n".join(call("changes=runtime.Changes", columns, indent=0)))
+    if spec.functions:
+        arguments.append("functions=FUNCTIONS")
     if spec.follow is not None:
         arguments.append(f"follow=runtime.Follow(follow, keys={_tuple(spec.follow.keys)})")
     if spec.origin is Origin.LIVE_TEST:

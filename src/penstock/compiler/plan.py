@@ -60,6 +60,7 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
     "output": frozenset({
         "relation", "mode", "keys", "changes", "view", "contract", "checks", "on_schema_change",
     }),
+    "function": frozenset({"name", "called", "signature", "body"}),
     "trigger": frozenset({"time_window_ms", "buffer_limit", "max_batch_rows"}),
 }  # fmt: skip
 
@@ -95,7 +96,7 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
         return Plan(Verdict.RESTART, (*found.restart, *found.hot))
     if found.hot:
         return Plan(Verdict.HOT, tuple(found.hot))
-    if old.model_copy(update={"sql": new.sql}).hash == new.hash:
+    if old.model_copy(update={"sql": new.sql, "functions": new.functions}).hash == new.hash:
         return Plan(Verdict.NO_OP, ("only comments or white space changed",))
     return Plan(Verdict.RESTART, ("the names of the inputs' views changed",))
 
@@ -109,7 +110,7 @@ def told_anew(old: StreamSpec, new: StreamSpec) -> StreamSpec:
     lines = new.line_map
     if old.sql != new.sql and lines:
         lines = tuple(lines[min(line, len(lines) - 1)] for line in moved_lines(old.sql, new.sql))
-    found = new.model_copy(update={"sql": old.sql, "line_map": lines})
+    found = new.model_copy(update={"sql": old.sql, "line_map": lines, "functions": old.functions})
     return found if found.hash == old.hash else old
 
 
@@ -143,8 +144,7 @@ class _Reasons:
         # A table of changes has a row of long ago: a column that is decoded otherwise would be so in new rows alone.
         self._inputs(stateful=stateful or new.output.changes is not None)
         self._sql()
-        for name in sorted({name for name, _ in set(old.functions) ^ set(new.functions)}):
-            self._note(True, rebuild=stateful, reason=f"function {name} changed")
+        self._functions(stateful=stateful)
         before, after = (", ".join(each.deduplicate_by) or None for each in (old, new))
         self._setting("deduplicate_by", before, after, rebuild=True)
         self._published(old.publish, new.publish)
@@ -181,6 +181,16 @@ class _Reasons:
         if self.new.stateful or self.new.is_full or not self.new.has_table:
             return "the SQL changed"
         return f"the SQL changed, {FROM_NOW_ON}"
+
+    def _functions(self, *, stateful: bool) -> None:
+        before, after = ({each.name: each for each in spec.functions} for spec in (self.old, self.new))
+        for name in sorted({*before, *after}):
+            one, other = before.get(name), after.get(name)
+            if one is None or other is None:
+                self._note(True, rebuild=stateful, reason=f"function {name} is {'new' if other else 'gone'}")
+            else:
+                changed = one.definition != other.definition and not same_tokens(one.definition, other.definition)
+                self._note(changed, rebuild=stateful, reason=f"function {name} changed")
 
     def _output(self) -> None:
         old, new = self.old.output, self.new.output

@@ -16,7 +16,15 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from penstock.errors import Location
 from penstock.errors.catalogue import PUBLISH_UNFIT
@@ -239,6 +247,19 @@ class Publish(Frozen):
     real_time: bool = False  # by Spark's real-time trigger and its own sink
 
 
+class Function(Frozen):
+    """A function of the project, as the stream's session knows it."""
+
+    name: str  # schema.identifier, as people call it
+    called: str  # its name in the SQL of the spec
+    signature: str  # arguments, type and kind
+    body: str  # compiled; functions that it calls in turn are called by their names in the session
+
+    @property
+    def definition(self) -> str:
+        return f"CREATE OR REPLACE TEMPORARY FUNCTION {self.called}{self.signature}\nRETURN {self.body}"
+
+
 class Trigger(Frozen):
     """When a batch is written, and how large it may be."""
 
@@ -277,7 +298,7 @@ class StreamSpec(Frozen):
     shuffle_partitions: int = 2  # frozen into a stateful checkpoint
     small_batch_rows: int = 200_000  # up to here a batch passes through the driver, not through Spark's writer
     follow: Follow | None = None
-    functions: tuple[tuple[str, str], ...] = ()  # of the project, that the SQL calls: name and a hash of the definition
+    functions: tuple[Function, ...] = ()  # of the project, each after those that it calls
     maintenance: OwnMaintenance | None = None  # None: as the profile says
     expectations: tuple[Expectation, ...] = ()
     deduplicate_by: tuple[str, ...] = ()  # of rows with the same values here only the first is taken
@@ -288,6 +309,12 @@ class StreamSpec(Frozen):
     refused: bool = False  # the reason is Spark's or that of an input, known to the engine alone
     warnings: tuple[str, ...] = ()
     line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`
+
+    @field_validator("functions", mode="before")
+    @classmethod
+    def _of_catalog(cls, functions: Any) -> Any:
+        """Specs of before had the name and a hash; their SQL calls the functions of the catalog."""
+        return tuple(each for each in functions if isinstance(each, dict | Function))
 
     @property
     def is_full(self) -> bool:

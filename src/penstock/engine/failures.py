@@ -118,6 +118,8 @@ def _sentence(text: str, spec: StreamSpec) -> str:
     for each in spec.inputs:
         if each.kind != "table":
             message = message.replace(each.view, each.relation)
+    for function in spec.functions:
+        message = message.replace(function.called, function.name)
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 

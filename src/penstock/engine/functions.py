@@ -5,16 +5,20 @@ Rules
   function that is put among them is there for every client that connects afterwards, and allowed in a view.
 - The name of a function says what it does (a digest of it): another definition is another function, and sessions that
   were opened before go on with what they have.
-- A session keeps the body of a SQL function that it has called once, whatever becomes of the function; Spark 4.2 has no
-  REFRESH for one. A stream that starts again in its session has it look the function up anew.
+- A stream calls the project's functions as its spec has them. They are made in its session each time it is prepared or
+  started, so that neither a function that was replaced in the catalog nor one that is not there yet matters to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+
+from penstock.engine import failures
+from penstock.errors.catalogue import FUNCTION_UNFIT
 
 
 def publish(spark: SparkSession, name: str, function: Any) -> None:
@@ -35,11 +39,10 @@ def publish(spark: SparkSession, name: str, function: Any) -> None:
     known.dropFunction(here)
 
 
-def forget(session: SparkSession, names: Iterable[str]) -> None:
-    """Have the session look up the functions `schema.name` of the catalog when they are called next."""
-    jvm = session._jvm
-    assert jvm is not None
-    some = jvm.scala.Option.apply
-    for schema, _, name in (each.rpartition(".") for each in names):
-        here = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, some(schema), some("spark_catalog"))
-        session._jsparkSession.sessionState().catalog().unregisterFunction(here)
+def make(session: SparkSession, functions: Mapping[str, str]) -> None:
+    """Have the session know functions of the project: name -> the statement that makes one for the session alone."""
+    for name, definition in functions.items():
+        try:
+            session.sql(definition)
+        except AnalysisException as problem:
+            raise FUNCTION_UNFIT.error(f"{name}: {failures.sentence(problem)}") from problem

@@ -29,7 +29,7 @@ from penstock.compiler.passed import Passed, Reading, passed
 from penstock.compiler.quality import GOOD, problem
 from penstock.compiler.quarantine import asks, same_definition
 from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput
-from penstock.engine import columns, failures, runtime, tables
+from penstock.engine import columns, failures, functions, runtime, tables
 from penstock.engine.expectations import Judge
 from penstock.engine.sink import TableWriter, Target, TopicWriter
 from penstock.errors import Location
@@ -285,6 +285,7 @@ class Replay:
                 self._session.sql(select(each, records)).createOrReplaceTempView(each.view)
             elif isinstance(each, TableStreamInput):
                 self._session.table(tables.quoted(each.relation)).limit(0).createOrReplaceTempView(each.view)
+        functions.make(self._session, {each.name: each.definition for each in reader.spec.functions})
         rows, output = self._session.sql(reader.spec.sql), reader.spec.output
         if output.on_schema_change == columns.FAIL or not reader.spec.has_table:
             return rows

@@ -15,7 +15,7 @@ import argparse
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from penstock.checkpoint.standing import Standing
 from penstock.compiler.messages import Messages
 from penstock.compiler.quality import BAD, EMPTY, PARTLY
 from penstock.compiler.spec import Publish
-from penstock.engine import columns, failures, keys, pools, real_time, snapshot, tables, topic_files
+from penstock.engine import columns, failures, functions, keys, pools, real_time, snapshot, tables, topic_files
 from penstock.engine.changed_rows import Deletions, Follow
 from penstock.engine.changes import Changes
 from penstock.engine.expectations import Judge
@@ -108,6 +108,7 @@ class Stream:
     backfill: bool = False  # it begins with what is there, in large batches
     publish: Publish | None = None
     on_schema_change: str = columns.FAIL
+    functions: Mapping[str, str] = field(default_factory=dict)  # of the project, that the SQL calls
 
     @property
     def is_full(self) -> bool:
@@ -234,9 +235,11 @@ def changes_of(spark: SparkSession, table: str) -> DataFrame:
 
 
 def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None = None) -> SparkSession:
-    """A session of the stream's own, the `known` one or a new one: its settings and views touch nobody else's."""
+    """A session of the stream's own, the `known` one or a new one: its settings, views and functions touch nobody
+    else's."""
     session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
+    functions.make(session, stream.functions)
     return topic_files.session(own_session(spark, session))
 
 

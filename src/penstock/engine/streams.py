@@ -38,7 +38,6 @@ from penstock.engine import (
     columns,
     expectations,
     failures,
-    functions,
     jobs,
     messages,
     polling,
@@ -110,9 +109,9 @@ class Streams:
         takes a rebuild, the table is left as it is and `changes` says why.
         """
         job = jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "prepare" / "job.py")
-        session = runtime.session_for(self._spark, job.STREAM)
         at = Location(spec.path)
         try:
+            session = runtime.session_for(self._spark, job.STREAM)
             rows = job.build(session)
             if not spec.is_full:
                 check_streaming(rows, job.STREAM.output_mode)
@@ -188,7 +187,6 @@ class Streams:
         job = jobs.load(spec, self._paths.job(want.stream, want.generation))
         session = runtime.session_for(self._spark, job.STREAM, self._sessions.get(want.stream))
         self._sessions[want.stream] = session
-        functions.forget(session, [name for name, _ in spec.functions])
         rest = polling.rest_ms(self._wanted(), self._shortest_rest)
         session.conf.set(polling.CONF, f"{rest}ms")
         runtime.ensure_view(session, job.STREAM)

@@ -451,6 +451,13 @@ MODEL_SETTING = Kind(
     "Change the setting or the query; see docs/models.md.",
     _BAD,
 )
+FUNCTION_UNFIT = Kind(
+    "PEN-1312",
+    "A stream cannot call a function of the project",
+    "A stream has the project's functions put into its query, which Spark does with scalar functions in SQL alone.",
+    "Correct the function below functions/, or write it as a macro.",
+    _BAD,
+)
 
 EXPECTATION_INVALID = Kind(
     "PEN-1345",

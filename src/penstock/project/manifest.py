@@ -7,6 +7,7 @@ from pathlib import Path
 
 _PATHS = {
     "model-paths": ["models"], "seed-paths": ["seeds"], "snapshot-paths": ["snapshots"], "macro-paths": ["macros"],
+    "function-paths": ["functions"],
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from penstock.compiler import StreamSpec, compile_model, compile_source_table, sources_of
 from penstock.compiler.build import compile_source
+from penstock.compiler.functions import called
 from penstock.compiler.spec import KafkaInput
 from penstock.errors import Location, did_you_mean
 from penstock.errors.catalogue import STREAM_TEST_NAME
@@ -119,10 +120,8 @@ class Project:
         return compile_model({**self.manifest, "nodes": nodes}, unique_id, project_dir=self.folder)
 
     def functions(self, unique_ids: Collection[str]) -> list[Mapping[str, Any]]:
-        """The functions of the project that these models call."""
-        known: Mapping[str, Mapping[str, Any]] = self.manifest.get("functions") or {}
-        called = [name for each in unique_ids for name in (self.entry(each).get("depends_on") or {}).get("nodes") or ()]
-        return [known[name] for name in dict.fromkeys(called) if name in known]
+        """The functions of the project that these models call, each after those that it calls itself."""
+        return called(self.manifest, unique_ids)
 
     def above(self, unique_id: str) -> list[str]:
         return [str(each["unique_id"]) for each in sources_of(self.manifest, unique_id)]

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from penstock.compiler.functions import declared
 from penstock.errors import did_you_mean
 from penstock.project.source import relation_of
 from penstock.testing.values import UnfitError, canonical
@@ -29,11 +30,8 @@ def register(spark: SparkSession, relation: str, path: Path) -> None:
 
 def make_function(spark: SparkSession, name: str, entry: Mapping[str, Any]) -> None:
     """A function of the project, as dbt makes it."""
-    arguments = ", ".join(f"{each['name']} {each['data_type']}" for each in entry.get("arguments") or ())
-    body = entry.get("compiled_code") or entry["raw_code"]
-    spark.sql(
-        f"CREATE OR REPLACE FUNCTION {quoted(name)} ({arguments}) RETURNS {entry['returns']['data_type']} RETURN {body}"
-    )
+    signature, body = declared(entry)
+    spark.sql(f"CREATE OR REPLACE FUNCTION {quoted(name)} {signature} RETURN {body}")
 
 
 def write(path: Path, rows: pa.Table) -> None:

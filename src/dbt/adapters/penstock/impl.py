@@ -12,6 +12,7 @@ from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySuppor
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationConfig
 
+from dbt.adapters.penstock.called import with_functions
 from dbt.adapters.penstock.connections import PenstockConnectionManager, logger
 from dbt.adapters.penstock.dbt_own import DbtOwn
 from dbt.adapters.penstock.deferred import with_deferred
@@ -84,7 +85,9 @@ class PenstockAdapter(DbtOwn):
         run_refreshes: bool = False,
     ) -> StreamResponse:
         """Compile a dynamic table and make it the desired state of its stream."""
-        graph = with_deferred(graph, self.get_macro_resolver(), sql)
+        manifest = self.get_macro_resolver()
+        graph = with_deferred(graph, manifest, sql)
+        graph = with_functions(graph, manifest, str(model["unique_id"]), sql, self._sql_of)
         request = Request(model, sql, graph, full_refresh, empty, tuple(selected), run_refreshes)
         try:
             self._pin(read_sources(request))
