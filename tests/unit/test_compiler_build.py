@@ -91,6 +91,17 @@ def test_inputs_of_an_ephemeral_model_are_the_models_own(manifest: Manifest) -> 
     assert len(inputs) == 2
 
 
+@pytest.mark.parametrize("end", [";", " ;;", "\n;\n", "; -- done;"])
+def test_a_semicolon_at_the_end_is_no_part_of_the_query(manifest: Manifest, end: str) -> None:
+    sql = "select item_id, count(*) n\nfrom shop.clicks group by 1 having n > 1"
+    plain = compiled(manifest, add_model(manifest, "often", sql, [CLICKS]))
+    assert plain.follow is not None
+    spec = compiled(manifest, add_model(manifest, "often", sql + end, [CLICKS]))
+    assert spec.sql == plain.sql
+    assert spec.follow is not None
+    assert ";" not in spec.follow.whole.partition("--")[0]
+
+
 def test_an_error_in_the_sql_has_the_line_of_the_model_file(manifest: Manifest) -> None:
     sql = str(manifest["nodes"][CLEAN]["compiled_code"]).replace("price,", "price price price,")
     problem = fails_with(MODEL_SYNTAX, manifest, CLEAN, sql)

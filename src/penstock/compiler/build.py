@@ -48,7 +48,7 @@ from penstock.compiler.spec import (
 )
 from penstock.compiler.split import VIEW, split
 from penstock.compiler.sqltext import plain_name
-from penstock.compiler.statement import Statement, parse, relations, rewrite
+from penstock.compiler.statement import Statement, parse, relations, rewrite, without_semicolon
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import (
     DBT_FAILED,
@@ -419,8 +419,8 @@ def _settings(table: DynamicTable) -> dict[str, Any]:
 
 
 def _trimmed(sql: str, lines: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """The SQL without empty lines around it, and the lines that are left."""
-    texts = sql.splitlines()
+    """The SQL without empty lines around it and a semicolon after it, and the lines that are left."""
+    texts = without_semicolon(sql).splitlines()
     kept = [index for index, text in enumerate(texts) if text.strip()]
     if not kept:
         return "", ()
