@@ -260,6 +260,15 @@ def test_final_without_a_window_is_an_error(sql: str, message: str) -> None:
     assert caught.value.kind is MODEL_SETTING
 
 
+@pytest.mark.parametrize(("window", "emit"), [("window", "final"), ("session_window", None)])
+def test_what_is_final_is_not_replaced_by_a_key(window: str, emit: str | None) -> None:
+    sql = f"select user_id, count(*) n from shop.clicks group by user_id, {window}(ts, '1 minute')"
+    assert timed(sql, emit=emit).mode is OutputMode.APPEND
+    with pytest.raises(PenstockError, match="written once, when they are over") as caught:
+        timed(sql, emit=emit, unique_key=("user_id",))
+    assert caught.value.kind is MODEL_SETTING
+
+
 def test_final_without_a_watermark_is_an_error() -> None:
     sql = "select count(*) n from shop.clicks group by window(ts, '1 minute')"
     with pytest.raises(PenstockError, match="no input has one") as caught:

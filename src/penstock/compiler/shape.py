@@ -87,6 +87,12 @@ def analyse(
             "'emit: final' needs a GROUP BY with window(...) or session_window(...).",
             at=statement.at(statement.tree), hint="Leave 'emit' out: rows of other queries are written as they come.",
         )  # fmt: skip
+    if unique_key is not None and analysis.final and analysis.windows:
+        raise MODEL_SETTING.error(
+            "windows are written once, when they are over, and 'unique_key' would have them replaced.",
+            at=statement.at(statement.tree),
+            hint="Leave 'unique_key' out; a model above this one may keep the newest row of a key.",
+        )  # fmt: skip
     keys = unique_key if unique_key is not None else rows.keys
     if unique_key is not None and rows.columns is not None:
         known = {column.lower() for column in rows.columns}
