@@ -451,6 +451,14 @@ MODEL_SETTING = Kind(
     "Change the setting or the query; see docs/models.md.",
     _BAD,
 )
+MODEL_KEY_IN_FULL = Kind(
+    "PEN-1312",
+    "A full refresh cannot keep a unique_key",
+    "All rows are computed at once, and which row of a key is the newest is not known then: none can replace another.",
+    "Keep the rows by their key in a dynamic table in between, and 'ref' it here without unique_key. Or leave "
+    "unique_key out and take the newest row of a key in the query: max_by(...) with GROUP BY, or row_number().",
+    _BAD,
+)
 
 EXPECTATION_INVALID = Kind(
     "PEN-1345",
