@@ -276,6 +276,20 @@ def test_final_without_a_watermark_is_an_error() -> None:
     assert caught.value.kind is MODEL_SETTING
 
 
+def test_a_session_of_an_input_without_a_watermark_is_not_taken_for_emit_final() -> None:
+    streams = {**STREAMS, "shop.orders": Source(("user_id", "at"), "at")}
+    sql = (
+        "with s as (select user_id, count(*) n from shop.clicks\ngroup by user_id, session_window(ts, '5 minutes'))\n"
+        "select s.user_id, s.n from s join shop.orders o on o.user_id = s.user_id"
+    )
+    with pytest.raises(PenstockError, match=r"session_window.* over an input without a watermark") as caught:
+        analyse(parse(sql, "models/m.sql", ()), streams)
+    assert (caught.value.kind, str(caught.value.at)) == (MODEL_NOT_INCREMENTAL, "models/m.sql:2")
+    assert "emit" not in str(caught.value)
+    with pytest.raises(PenstockError, match="has passed it, and its input has none"):
+        analyse(parse(sql, "models/m.sql", ()), streams, emit="final")
+
+
 # -- state that grows without end -------------------------------------------------------------------------------------
 JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_id = c.user_id"
 

@@ -131,6 +131,7 @@ class _Analysis:
         self.watermarked = any(each.watermark for each in streams.values())
         sessions = emit is None and self.watermarked and session_windows(statement.tree)
         self.final = emit == "final" or sessions
+        self.sessions = sessions  # final without a word of the model
         self.aggregate: exp.Select | None = None
         self.windows = False  # whether a window was grouped by
         self.looked_up: set[str] = set()
@@ -362,9 +363,16 @@ class _Analysis:
         windowed = is_windowed(node)
         self.windows = self.windows or windowed
         if windowed and not rows.event:
+            if self.sessions:
+                what = "a session_window(...)" if session_windows(here) else "a window beside a session_window(...)"
+                raise self._cannot(
+                    f"{what} over an input without a watermark", here,
+                    hint="Add 'watermark:' to that input: a session is written when it is over.",
+                )  # fmt: skip
             if self.final:
+                which = "and its input has none" if self.watermarked else "and no input has one"
                 raise MODEL_SETTING.error(
-                    "a window is final when a watermark has passed it, and no input has one.",
+                    f"a window is final when a watermark has passed it, {which}.",
                     at=self.statement.at(here), hint="Add 'watermark:' to the input, or leave 'emit: final' out.",
                 )  # fmt: skip
             self._warn(
