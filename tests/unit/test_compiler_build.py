@@ -119,6 +119,13 @@ def test_what_a_stream_cannot_keep_is_refreshed_in_full_for_a_reason_with_its_li
     assert "spark.readStream" not in render_job(spec)
 
 
+def test_the_reason_for_a_full_refresh_has_what_would_help(manifest: Manifest) -> None:
+    sql = "select item_id, count(distinct user_id) n from shop.clicks group by 1"
+    reason = compiled(manifest, add_model(manifest, "buyers", sql, [CLICKS])).reason
+    assert reason is not None
+    assert reason.endswith("(models/buyers.sql:1). Use approx_count_distinct(...).")
+
+
 def test_incremental_makes_an_error_of_that_reason(manifest: Manifest) -> None:
     sql = "select item_id, count(*) n\nfrom shop.clicks group by 1\norder by n desc limit 3"
     top = add_model(manifest, "top", sql, [CLICKS], refresh_mode="incremental")

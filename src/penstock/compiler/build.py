@@ -395,7 +395,7 @@ def _own_key(statement: Statement, streams: Mapping[str, Source], table: Dynamic
 def _reason(problem: PenstockError) -> str:
     """Why a query is refreshed in full, with its place and what would help."""
     where = f" ({problem.at})" if problem.at else ""
-    hint = f" {problem.hint}" if problem.kind is MODEL_KEYS and problem.hint else ""
+    hint = f" {problem.hint}" if problem.hint else ""
     return f"{problem.message.rstrip('.')}{where}.{hint}"
 
 
