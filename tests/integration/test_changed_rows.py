@@ -31,6 +31,8 @@ def test_rows_that_no_longer_pass_a_filter_vanish_whoever_writes_them(
     project.model(
         "rare_in_cte", f"with counted as ({counts})\nselect k as id, n from counted where n < 4 and k <> 'k0'"
     )
+    sums = "select k, v is distinct from null as d, sum(v) as v\nfrom {events} group by k, v is distinct from null"
+    project.model("even", f"{sums} having v % 2 = 0 and k <> 'k1';")
     project.model("one_row", "select count(*) as n from {events} having count(*) % 2 = 0")
     changes = "select n * 10 as tens, k as name from {counts} left semi join {good} good using (k) where n < 4"
     project.model("followed", changes)
@@ -43,7 +45,7 @@ def test_rows_that_no_longer_pass_a_filter_vanish_whoever_writes_them(
     specs = project.specs()
     assert [name for name, spec in specs.items() if spec.is_full] == ["sums"]
     assert {name for name, spec in specs.items() if spec.follow} == {
-        "rare", "rare_by_spark", "rare_in_cte", "one_row", "followed", "followed_by_spark", "twice",
+        "rare", "rare_by_spark", "rare_in_cte", "even", "one_row", "followed", "followed_by_spark", "twice",
     }  # fmt: skip
     for spec in specs.values():
         platform.deploy(spec)
@@ -63,6 +65,7 @@ def test_rows_that_no_longer_pass_a_filter_vanish_whoever_writes_them(
             "rare": rare,
             "rare_by_spark": rare,
             "rare_in_cte": [(key, count) for key, count, _ in rare if key != "k0"],
+            "even": sorted((key, True, total[key]) for key in n if total[key] % 2 == 0 and key != "k1"),
             "one_row": [(n.total(),)],
             "followed": followed,
             "followed_by_spark": followed,

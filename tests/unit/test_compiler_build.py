@@ -16,9 +16,11 @@ from penstock.errors import Kind, PenstockError
 from penstock.errors.catalogue import (
     DBT_FAILED,
     FUNCTION_UNFIT,
+    MODEL_KEY_IN_FULL,
     MODEL_KEY_UNKNOWN,
     MODEL_NO_STREAM,
     MODEL_NOT_INCREMENTAL,
+    MODEL_SETTING,
     MODEL_SYNTAX,
     MODEL_UPDATING_INPUT,
     SOURCE_NOT_STREAM,
@@ -93,6 +95,17 @@ def test_inputs_of_an_ephemeral_model_are_the_models_own(manifest: Manifest) -> 
     assert len(inputs) == 2
 
 
+@pytest.mark.parametrize("end", [";", " ;;", "\n;\n", "; -- done;"])
+def test_a_semicolon_at_the_end_is_no_part_of_the_query(manifest: Manifest, end: str) -> None:
+    sql = "select item_id, count(*) n\nfrom shop.clicks group by 1 having n > 1"
+    plain = compiled(manifest, add_model(manifest, "often", sql, [CLICKS]))
+    assert plain.follow is not None
+    spec = compiled(manifest, add_model(manifest, "often", sql + end, [CLICKS]))
+    assert spec.sql == plain.sql
+    assert spec.follow is not None
+    assert ";" not in spec.follow.whole.partition("--")[0]
+
+
 def test_an_error_in_the_sql_has_the_line_of_the_model_file(manifest: Manifest) -> None:
     sql = str(manifest["nodes"][CLEAN]["compiled_code"]).replace("price,", "price price price,")
     problem = fails_with(MODEL_SYNTAX, manifest, CLEAN, sql)
@@ -106,6 +119,13 @@ def test_what_a_stream_cannot_keep_is_refreshed_in_full_for_a_reason_with_its_li
     assert spec.reason == "ORDER BY cannot be kept up to date by a stream (models/top.sql:3)."
     assert "from its beginning" in spec.warnings[0]
     assert "spark.readStream" not in render_job(spec)
+
+
+def test_the_reason_for_a_full_refresh_has_what_would_help(manifest: Manifest) -> None:
+    sql = "select item_id, count(distinct user_id) n from shop.clicks group by 1"
+    reason = compiled(manifest, add_model(manifest, "buyers", sql, [CLICKS])).reason
+    assert reason is not None
+    assert reason.endswith("(models/buyers.sql:1). Use approx_count_distinct(...).")
 
 
 def test_incremental_makes_an_error_of_that_reason(manifest: Manifest) -> None:
@@ -184,6 +204,76 @@ def test_a_unique_key_makes_a_table_an_updating_one(manifest: Manifest) -> None:
     assert compiled(manifest, latest).output.mode is OutputMode.UPSERT
     assert compiled(manifest, latest).output.keys == ("user_id",)
     assert compiled(manifest, add_model(manifest, "b", "select count(*) n from shop.latest", [latest])).is_full
+
+
+LATEST = "select user_id, item_id from shop.clicks"
+COUNTED = "select item_id, count(*) n from shop.clicks group by item_id"
+NUMBERED = "select *, row_number() over (partition by user_id order by clicked_at desc) nth from shop.clicks"
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "mode", "reason"),
+    [
+        (LATEST, "user_id", "full", "refresh_mode is full."),
+        (f"{LATEST} where user_id in (select user_id from shop.latest)", "user_id", "auto", "a subquery over a stream"),
+        (f"{LATEST} order by item_id limit 3", "user_id", "auto", "ORDER BY"),
+        ("select * from shop.items", "item_id", "auto", "reads tables alone"),
+        (f"{COUNTED} order by n limit 3", ["item_id", "n"], "auto", "ORDER BY"),
+        (f"select item_id as user_id, max(n) n from ({COUNTED}) group by 1, n % 2", "user_id", "auto", "an aggregate"),
+        (f"select * from ({NUMBERED}) where nth = 1", "user_id", "auto", "OVER"),
+        (f"select explode(array(1, 2)) x, item_id from ({COUNTED}) order by x", "item_id", "auto", "ORDER BY"),
+        (f"select * from ({COUNTED}) c join shop.items i using (item_id) order by n", "item_id", "auto", "ORDER BY"),
+        (f"{COUNTED} union all {COUNTED}", "item_id", "auto", "a UNION"),
+    ],
+)  # fmt: skip
+def test_a_unique_key_is_not_lost_in_a_full_refresh(
+    manifest: Manifest, sql: str, key: str | list[str], mode: str, reason: str
+) -> None:
+    latest = add_model(manifest, "latest", LATEST, [CLICKS])
+    above = [CLICKS, latest, "seed.shop.items"]
+    problem = fails_with(
+        MODEL_KEY_IN_FULL, manifest, add_model(manifest, "m", sql, above, unique_key=key, refresh_mode=mode)
+    )
+    assert "would be lost: shop.m is refreshed in full. " in problem.message
+    assert reason in problem.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        (f"{COUNTED} order by n desc limit 3", "ITEM_ID"),
+        (f"with c as ({COUNTED}) select item_id as id, n from c where n > 3 order by n", ["id"]),
+        (f"select c.* from ({COUNTED}) c left semi join shop.items i on i.item_id = c.item_id order by n", "item_id"),
+        ("select distinct user_id, item_id from shop.clicks order by 1", ["item_id", "user_id"]),
+        ("select user_id as u from shop.clicks union select item_id from shop.clicks order by 1", "u"),
+        ("select minute as at, item_id from shop.views_per_minute order by 1", ["item_id", "at"]),
+    ],
+)
+def test_a_full_refresh_may_have_the_key_that_its_query_gives_the_rows(
+    manifest: Manifest, sql: str, key: str | list[str]
+) -> None:
+    above = [CLICKS, "seed.shop.items", "model.shop.views_per_minute"]
+    spec = compiled(manifest, add_model(manifest, "top", sql, above, unique_key=key))
+    assert (spec.is_full, spec.own_key) == (True, ())
+
+
+@pytest.mark.parametrize("mode", ["auto", "full"])
+def test_a_unique_key_that_the_result_lacks_is_an_error_in_a_full_refresh_too(manifest: Manifest, mode: str) -> None:
+    sql = f"{LATEST} order by user_id"
+    fails_with(MODEL_SETTING, manifest, add_model(manifest, "m", sql, [CLICKS], unique_key="nope", refresh_mode=mode))
+
+
+def test_what_spark_refuses_as_a_stream_keeps_no_unique_key_either(manifest: Manifest) -> None:
+    spec = compiled(manifest, add_model(manifest, "latest", LATEST, [CLICKS], unique_key="user_id"))
+    with pytest.raises(PenstockError, match=r"shop\.latest is refreshed in full\. Spark refuses it") as caught:
+        spec.as_full("Spark refuses it.")
+    assert (caught.value.kind, str(caught.value.at)) == (MODEL_KEY_IN_FULL, "models/latest.sql")
+    assert spec.hash == spec.model_copy(update={"own_key": ()}).hash, (
+        "it tells people why, and is no part of the stream"
+    )
+    assert spec.over_all("looked into").is_full, "a record at fault can be looked for"
+    counted = compiled(manifest, add_model(manifest, "counted", COUNTED, [CLICKS], unique_key="item_id"))
+    assert counted.as_full("Spark refuses it.").is_full
 
 
 def test_a_relation_that_only_a_comment_names_is_no_input(manifest: Manifest) -> None:

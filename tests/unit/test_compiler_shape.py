@@ -260,11 +260,34 @@ def test_final_without_a_window_is_an_error(sql: str, message: str) -> None:
     assert caught.value.kind is MODEL_SETTING
 
 
+@pytest.mark.parametrize(("window", "emit"), [("window", "final"), ("session_window", None)])
+def test_what_is_final_is_not_replaced_by_a_key(window: str, emit: str | None) -> None:
+    sql = f"select user_id, count(*) n from shop.clicks group by user_id, {window}(ts, '1 minute')"
+    assert timed(sql, emit=emit).mode is OutputMode.APPEND
+    with pytest.raises(PenstockError, match="written once, when they are over") as caught:
+        timed(sql, emit=emit, unique_key=("user_id",))
+    assert caught.value.kind is MODEL_SETTING
+
+
 def test_final_without_a_watermark_is_an_error() -> None:
     sql = "select count(*) n from shop.clicks group by window(ts, '1 minute')"
     with pytest.raises(PenstockError, match="no input has one") as caught:
         analyse(parse(sql, "models/m.sql", ()), STREAMS, emit="final")
     assert caught.value.kind is MODEL_SETTING
+
+
+def test_a_session_of_an_input_without_a_watermark_is_not_taken_for_emit_final() -> None:
+    streams = {**STREAMS, "shop.orders": Source(("user_id", "at"), "at")}
+    sql = (
+        "with s as (select user_id, count(*) n from shop.clicks\ngroup by user_id, session_window(ts, '5 minutes'))\n"
+        "select s.user_id, s.n from s join shop.orders o on o.user_id = s.user_id"
+    )
+    with pytest.raises(PenstockError, match=r"session_window.* over an input without a watermark") as caught:
+        analyse(parse(sql, "models/m.sql", ()), streams)
+    assert (caught.value.kind, str(caught.value.at)) == (MODEL_NOT_INCREMENTAL, "models/m.sql:2")
+    assert "emit" not in str(caught.value)
+    with pytest.raises(PenstockError, match="has passed it, and its input has none"):
+        analyse(parse(sql, "models/m.sql", ()), streams, emit="final")
 
 
 # -- state that grows without end -------------------------------------------------------------------------------------

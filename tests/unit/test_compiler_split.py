@@ -32,8 +32,8 @@ def cut(sql: str, unique_key: tuple[str, ...] | None = None) -> tuple[str, str] 
         pytest.param(
             "with c as (select * from s.clicks where v > 0)\nselect k, count(*) n -- how often\nfrom c group by 1 "
             "having n > 3\n  and k <> ')'",
-            f"with c as (select * from s.clicks where v > 0)\n select k, count(*) n, (n > 3 and k <> ')') as {KEPT} "
-            "-- how often\nfrom c group by 1\n",
+            "with c as (select * from s.clicks where v > 0)\n select k, count(*) n, "
+            f"((count(*)) > 3 and k <> ')') as {KEPT} -- how often\nfrom c group by 1\n",
             FILTERED,
             id="HAVING over a CTE, two lines, an alias",
         ),
@@ -69,6 +69,50 @@ def test_the_text_is_cut_at_the_aggregate_and_keeps_its_lines(sql: str, aggregat
     for part in (part for part in found if VIEW not in part or "group by" in part):
         line = next(number for number, text in enumerate(sql.split("\n")) if "group by" in text)
         assert "group by" in part.split("\n")[line]
+
+
+@pytest.mark.parametrize(
+    ("columns", "condition", "flag"),
+    [
+        pytest.param("k, sum(v) as v", "v > 9", "(sum(v)) > 9", id="the alias shadows a column of the input"),
+        pytest.param("k, sum(v) as `V`", "v > 9", "(sum(v)) > 9", id="quotes and case"),
+        pytest.param("k, max(ts) as d, sum(v) -- all\n  as v", "v > 9", "(sum(v)) > 9", id="over two lines"),
+        pytest.param("/*+ hint(c) */ sum(v) as v, k", "v > 9", "(sum(v)) > 9", id="the first column, after a hint"),
+        pytest.param("k, sum(v) as v", "max(v) > 9", "max(v) > 9", id="in an aggregate it is the column"),
+        pytest.param("k, sum(v) as v", "exists(a, v -> v > 9)", "exists(a, v -> v > 9)", id="a variable"),
+        pytest.param("k, sum(v) as v", "k in (select v from s.t)", "k in (select v from s.t)", id="another query's"),
+        pytest.param("max(ts) as k, k as id", "k <> 'a'", "k <> 'a'", id="the column is grouped by"),
+        pytest.param("max(ts) as k, k as id", "clicks.k <> 'a'", "clicks.k <> 'a'", id="a column of a table"),
+        pytest.param("k, named_struct('z', v) as a", "a.z > 9", "(named_struct('z', v)).z > 9", id="a field"),
+    ],
+)
+def test_an_alias_in_having_is_written_out_where_the_result_would_take_it_for_a_column(
+    columns: str, condition: str, flag: str
+) -> None:
+    found = cut(f"select {columns}, count(*) as n from s.clicks group by k having {condition}")
+    assert found is not None
+    assert found[0].rstrip() == f"select {columns}, count(*) as n, ({flag}) as {KEPT} from s.clicks group by k"
+
+
+@pytest.mark.parametrize("group", ["group by 1", "group by upper(k)", "group by all"])
+def test_an_alias_of_what_is_grouped_is_written_out_as_well(group: str) -> None:
+    found = cut(f"select upper(k) as k, count(*) n from s.clicks {group} having k = 'A'")
+    assert found is not None
+    assert f"((upper(k)) = 'A') as {KEPT}" in found[0]
+
+
+def test_having_over_all_groups_takes_the_columns_that_are_grouped_by() -> None:
+    found = cut("select v as k, k as v, count(*) as n from s.clicks group by all having v > 1 and n > 3")
+    assert found is not None
+    assert f"(v > 1 and (count(*)) > 3) as {KEPT}" in found[0]
+
+
+def test_a_comparison_with_from_is_not_taken_for_the_clause() -> None:
+    found = cut("select k, v is distinct from 3 as d, count(*) n from s.clicks group by 1, 2 having count(*) > 3")
+    assert found is not None
+    assert found[0].rstrip() == (
+        f"select k, v is distinct from 3 as d, count(*) n, (count(*) > 3) as {KEPT} from s.clicks group by 1, 2"
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ from penstock.compiler.lines import line_map
 from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
-from penstock.compiler.shape import Shape, Source, analyse
+from penstock.compiler.result_key import result_key
+from penstock.compiler.rows import Rows, output_columns
+from penstock.compiler.shape import Shape, Source, analyse, unique_columns
 from penstock.compiler.spec import (
     Column,
     Follow,
@@ -44,10 +46,11 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
     Watermark,
+    key_in_full,
 )
 from penstock.compiler.split import VIEW, split
 from penstock.compiler.sqltext import plain_name
-from penstock.compiler.statement import Statement, parse, relations, rewrite
+from penstock.compiler.statement import Statement, parse, relations, rewrite, without_semicolon
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import (
     DBT_FAILED,
@@ -141,7 +144,8 @@ class _Compiler:
         if not inputs:
             raise MODEL_NO_STREAM.error(f"{table.name} reads nothing that changes.", at=Location(table.path))
         streams = [each for each in inputs if not isinstance(each, TableInput)]
-        shape, reason = self._choice(statement, {each.relation.lower(): _source(each) for each in streams}, table)
+        sources = {each.relation.lower(): _source(each) for each in streams}
+        shape, reason = self._choice(statement, sources, table)
         inputs = tuple(
             TableInput(relation=each.relation) if each.relation.lower() in shape.looked_up else each for each in inputs
         )
@@ -173,6 +177,7 @@ class _Compiler:
             refresh_mode="incremental" if table.emit == "final" else table.refresh_mode,
             reason=reason,
             warnings=(*shape.warnings, *(_costs(streams) if reason else ())),
+            own_key=_own_key(statement, sources, table),
             line_map=lines,
             **_settings(table),
         )
@@ -181,11 +186,10 @@ class _Compiler:
         self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable
     ) -> tuple[Shape, str | None]:
         """How the table is kept: incrementally, or in full and why."""
-        full = Shape(OutputMode.REPLACE, (), stateful=False)
         if table.refresh_mode == "full":
             if table.emit == "final":
                 raise MODEL_SETTING.error("'emit: final' is not for 'refresh_mode: full'.", at=Location(table.path))
-            return full, "refresh_mode is full."
+            return self._full(statement, streams, table, "refresh_mode is full.")
         try:
             if not streams:
                 raise MODEL_NO_STREAM.error(f"{table.name} reads tables alone.", at=Location(table.path))
@@ -198,8 +202,20 @@ class _Compiler:
         except PenstockError as problem:
             if problem.kind not in _NOT_INCREMENTAL or table.refresh_mode == "incremental" or table.emit == "final":
                 raise
-            return full, _reason(problem)
+            return self._full(statement, streams, table, _reason(problem))
         return shape, None
+
+    def _full(
+        self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable, reason: str
+    ) -> tuple[Shape, str]:
+        """A full refresh, which has no key of its own."""
+        if table.unique_key is not None and isinstance(statement.tree, exp.Select):
+            columns = output_columns(statement.tree, Rows())
+            if columns is not None:
+                unique_columns(statement, table.unique_key, columns)
+        if key := _own_key(statement, streams, table):
+            raise key_in_full(table.name, key, reason, statement.at(statement.tree))
+        return Shape(OutputMode.REPLACE, (), stateful=False), reason
 
     def _inputs(self, node: Mapping[str, Any], table: DynamicTable, statement: Statement) -> Iterator[Input]:
         taken = _names_in(statement)
@@ -355,10 +371,19 @@ def _following(
     return cut.aggregate, Follow(sql=cut.rest, view=VIEW, keys=shape.changed, whole=sql)
 
 
+def _own_key(statement: Statement, streams: Mapping[str, Source], table: DynamicTable) -> tuple[str, ...]:
+    """The model's unique_key, unless it is the key that the query gives its rows by itself."""
+    if table.unique_key is None:
+        return ()
+    keys = {name: each.keys for name, each in streams.items()}
+    given = frozenset(key.lower() for key in table.unique_key)
+    return () if result_key(statement, keys) == given else table.unique_key
+
+
 def _reason(problem: PenstockError) -> str:
     """Why a query is refreshed in full, with its place and what would help."""
     where = f" ({problem.at})" if problem.at else ""
-    hint = f" {problem.hint}" if problem.kind is MODEL_KEYS and problem.hint else ""
+    hint = f" {problem.hint}" if problem.hint else ""
     return f"{problem.message.rstrip('.')}{where}.{hint}"
 
 
@@ -407,8 +432,8 @@ def _settings(table: DynamicTable) -> dict[str, Any]:
 
 
 def _trimmed(sql: str, lines: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """The SQL without empty lines around it, and the lines that are left."""
-    texts = sql.splitlines()
+    """The SQL without empty lines around it and a semicolon after it, and the lines that are left."""
+    texts = without_semicolon(sql).splitlines()
     kept = [index for index, text in enumerate(texts) if text.strip()]
     if not kept:
         return "", ()

@@ -47,7 +47,7 @@ def is_windowed(node: exp.Select) -> bool:
     if group is None:
         return False
     return any(
-        _call_name(part) in {WINDOW, _SESSION} for each in group.expressions for part in _meant(node, each).walk()
+        _call_name(part) in {WINDOW, _SESSION} for each in group.expressions for part in meant_by(node, each).walk()
     )
 
 
@@ -56,7 +56,7 @@ def session_windows(tree: exp.Expr) -> bool:
 
 
 def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks: bool) -> str | None:
-    meant = _meant(node, expression)
+    meant = meant_by(node, expression)
     if isinstance(meant, exp.Literal | exp.Null | exp.Boolean):
         return None  # a constant does not tell groups apart
     name = _call_name(meant)
@@ -78,7 +78,7 @@ def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks
     return None
 
 
-def _meant(node: exp.Select, expression: exp.Expr) -> exp.Expr:
+def meant_by(node: exp.Select, expression: exp.Expr) -> exp.Expr:
     """The expression behind a position or an alias."""
     if isinstance(expression, exp.Literal) and not expression.is_string and expression.name.isdigit():
         index = int(expression.name) - 1
@@ -92,7 +92,7 @@ def _meant(node: exp.Select, expression: exp.Expr) -> exp.Expr:
                     continue  # upper(item_id) as item_id: Spark takes the input's column, not the alias
                 return projection.unalias()
     if isinstance(expression, exp.Paren):
-        return _meant(node, expression.this)
+        return meant_by(node, expression.this)
     return expression.unalias()
 
 

@@ -87,17 +87,15 @@ def analyse(
             "'emit: final' needs a GROUP BY with window(...) or session_window(...).",
             at=statement.at(statement.tree), hint="Leave 'emit' out: rows of other queries are written as they come.",
         )  # fmt: skip
+    if unique_key is not None and analysis.final and analysis.windows:
+        raise MODEL_SETTING.error(
+            "windows are written once, when they are over, and 'unique_key' would have them replaced.",
+            at=statement.at(statement.tree),
+            hint="Leave 'unique_key' out; a model above this one may keep the newest row of a key.",
+        )  # fmt: skip
     keys = unique_key if unique_key is not None else rows.keys
     if unique_key is not None and rows.columns is not None:
-        known = {column.lower() for column in rows.columns}
-        for key in unique_key:
-            if key.lower() not in known:
-                raise MODEL_SETTING.error(
-                    f"unique_key '{key}' is not among the columns of the model.", at=statement.at(statement.tree),
-                    hint=f"Its columns: {', '.join(rows.columns)}.",
-                )  # fmt: skip
-        named = {column.lower(): column for column in rows.columns}
-        keys = tuple(named[key.lower()] for key in unique_key)
+        keys = unique_columns(statement, unique_key, rows.columns)
     if deduplicate_by:
         analysis.deduplicated(rows, keyed=unique_key is not None)
     mode = OutputMode.APPEND if keys is None else OutputMode.UPSERT
@@ -111,6 +109,18 @@ def analyse(
     return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up)
 
 
+def unique_columns(statement: Statement, unique_key: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that unique_key names, as the result writes them."""
+    named = {column.lower(): column for column in columns}
+    for key in unique_key:
+        if key.lower() not in named:
+            raise MODEL_SETTING.error(
+                f"unique_key '{key}' is not among the columns of the model.", at=statement.at(statement.tree),
+                hint=f"Its columns: {', '.join(columns)}.",
+            )  # fmt: skip
+    return tuple(named[key.lower()] for key in unique_key)
+
+
 class _Analysis:
     def __init__(
         self, statement: Statement, streams: Mapping[str, Source], *, emit: Emit | None, checks_keys: bool
@@ -121,6 +131,7 @@ class _Analysis:
         self.watermarked = any(each.watermark for each in streams.values())
         sessions = emit is None and self.watermarked and session_windows(statement.tree)
         self.final = emit == "final" or sessions
+        self.sessions = sessions  # final without a word of the model
         self.aggregate: exp.Select | None = None
         self.windows = False  # whether a window was grouped by
         self.looked_up: set[str] = set()
@@ -352,9 +363,16 @@ class _Analysis:
         windowed = is_windowed(node)
         self.windows = self.windows or windowed
         if windowed and not rows.event:
+            if self.sessions:
+                what = "a session_window(...)" if session_windows(here) else "a window beside a session_window(...)"
+                raise self._cannot(
+                    f"{what} over an input without a watermark", here,
+                    hint="Add 'watermark:' to that input: a session is written when it is over.",
+                )  # fmt: skip
             if self.final:
+                which = "and its input has none" if self.watermarked else "and no input has one"
                 raise MODEL_SETTING.error(
-                    "a window is final when a watermark has passed it, and no input has one.",
+                    f"a window is final when a watermark has passed it, {which}.",
                     at=self.statement.at(here), hint="Add 'watermark:' to the input, or leave 'emit: final' out.",
                 )  # fmt: skip
             self._warn(

@@ -26,8 +26,8 @@ from pydantic import (
     model_serializer,
 )
 
-from penstock.errors import Location
-from penstock.errors.catalogue import PUBLISH_UNFIT
+from penstock.errors import Location, PenstockError
+from penstock.errors.catalogue import MODEL_KEY_IN_FULL, PUBLISH_UNFIT
 from penstock.kafka.security import Reference
 from penstock.project.expectations import Expectation
 from penstock.project.maintenance import OwnMaintenance
@@ -278,8 +278,14 @@ class Origin(str, Enum):
 
 _LATER_OF_SPEC = (
     "origin", "follow", "functions", "deduplicate_by", "refresh_mode", "reason", "refused", "warnings", "maintenance",
-    "expectations", "publish",
+    "expectations", "publish", "own_key",
 )  # fmt: skip
+
+
+def key_in_full(name: str, key: tuple[str, ...], reason: str, at: Location) -> PenstockError:
+    """PEN-1313 for a table that is refreshed in full for a reason."""
+    told = "', '".join(key)
+    return MODEL_KEY_IN_FULL.error(f"unique_key '{told}' would be lost: {name} is refreshed in full. {reason}", at=at)
 
 
 class StreamSpec(Frozen):
@@ -308,6 +314,7 @@ class StreamSpec(Frozen):
     reason: str | None = None  # why it is refreshed in full
     refused: bool = False  # the reason is Spark's or that of an input, known to the engine alone
     warnings: tuple[str, ...] = ()
+    own_key: tuple[str, ...] = ()  # a unique_key that the query alone does not give its rows
     line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`
 
     @field_validator("functions", mode="before")
@@ -344,8 +351,14 @@ class StreamSpec(Frozen):
         """The same model, refreshed in full because the engine found a reason that the compiler cannot know."""
         if self.publish is not None:
             raise PUBLISH_UNFIT.error(f"{self.name} cannot be published: {reason}", at=Location(self.path))
+        if self.own_key:
+            raise key_in_full(self.name, self.own_key, reason, Location(self.path))
+        return self.over_all(reason)
+
+    def over_all(self, reason: str) -> StreamSpec:
+        """The query over all that its inputs hold, whether or not a table could be kept so."""
         output = self.output.model_copy(update={"mode": OutputMode.REPLACE, "keys": ()})
-        told = {"reason": reason, "refused": True, "warnings": ()}
+        told = {"reason": reason, "refused": True, "warnings": (), "own_key": ()}
         return self.model_copy(
             update={"output": output, "stateful": False, "sql": self.whole_sql, "follow": None, **told}
         )
@@ -356,7 +369,7 @@ class StreamSpec(Frozen):
 
     def canonical(self) -> str:
         """The JSON that is hashed: keys sorted, no white space, nothing that only tells people why."""
-        told = {"line_map", "refresh_mode", "reason", "refused", "warnings"}
+        told = {"line_map", "refresh_mode", "reason", "refused", "warnings", "own_key"}
         return json.dumps(self.model_dump(mode="json", exclude=told), sort_keys=True, separators=(",", ":"))
 
     @model_serializer(mode="wrap")

@@ -6,18 +6,23 @@ query is asked of the groups that changed: one without a row in the answer is de
 
 Rules
 - The text is cut, not written anew: each part keeps its words and its lines, so that errors have the model's lines.
-- HAVING becomes a column of the aggregate. The second query has the aggregate's rows in the place of the aggregate,
-  and only those CTEs that it still names: none of them reads a stream.
+- HAVING becomes a column of the aggregate. There a name is the input's column before it is an alias; in HAVING it is an
+  alias, unless that column is grouped by. So an alias is written out.
+- The second query has the aggregate's rows in the place of the aggregate, and only those CTEs that it still names: none
+  of them reads a stream.
 - A query that cannot be cut so (an aggregate in or below a WITH that is not the query's own) is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+
+from penstock.compiler.grouping import meant_by
+from penstock.compiler.rows import contains_aggregate, is_aggregate
 
 VIEW = "changed_groups"
 KEPT = "_penstock_kept"
@@ -58,9 +63,13 @@ class _Cut:
         self.main = next(token.start for token in self.tokens if token.word == "select" and token.start >= after)
         self.start, self.end = (self.main, len(sql)) if aggregate is tree else self._brackets()
         own = [token for token in self.tokens if self.start <= token.start < self.end]
-        own = [token for token in own if token.depth == own[0].depth]
-        self.origin = next((token for token in own if token.word == "from"), None)
-        self.having = next((token for token in own if token.word == "having"), None)
+        self.own = own = [token for token in own if token.depth == own[0].depth]
+        # The last FROM before what is read: `a is distinct from b` has one, too.
+        read = min(_starts(aggregate.args["from_"]))
+        self.origin = next((token for token in reversed(own) if token.word == "from" and token.start < read), None)
+        self.having = None
+        if aggregate.args.get("having"):
+            self.having = next(token for token in reversed(own) if token.word == "having")
         self.is_clean = own[0].word == "select" and self.origin is not None
 
     def first(self) -> str:
@@ -80,10 +89,48 @@ class _Cut:
             return body
         at, having = self.origin.start - self.start, self.having.start - self.start
         condition = self.sql[self.having.end : self.end]
-        flag = f", ({_one_line(condition)}) as {KEPT}"
+        flag = f", ({_one_line(self._unaliased(self.having.end))}) as {KEPT}"
         # After the last word of the list, before white space and comments.
         last = max(token.end for token in self.tokens if token.end <= self.origin.start) - self.start
         return body[:last] + flag + body[last:at] + body[at:having].rstrip(" ") + _lines(condition)
+
+    def _unaliased(self, start: int) -> str:
+        """The condition of HAVING, with what an alias stands for in its place."""
+        text = self.sql[start : self.end]
+        for column in sorted(_columns(self.aggregate.args["having"]), key=_begin, reverse=True):
+            meant = self._meant(column)
+            if meant is not None:
+                name = column.parts[0].meta
+                text = text[: int(name["start"]) - start] + f"({meant})" + text[int(name["end"]) + 1 - start :]
+        return text
+
+    def _meant(self, column: exp.Column) -> str | None:
+        """The text of the expression whose alias the name is; None for a column of the input."""
+        name = column.parts[0].name.lower()
+        tables = {table.alias_or_name.lower() for table in self.aggregate.find_all(exp.Table, exp.Subquery)}
+        if (len(column.parts) > 1 and name in tables) or self._is_grouped(name):
+            return None
+        for projection in self.aggregate.expressions:
+            if isinstance(projection, exp.Alias) and projection.alias.lower() == name:
+                return self._expression(projection)
+        return None
+
+    def _is_grouped(self, name: str) -> bool:
+        """Whether the query groups by the input's column of that name, not by what has it as an alias."""
+        group = self.aggregate.args.get("group") or exp.Group()
+        wanted = list(group.expressions)
+        if group.args.get("all"):
+            wanted = [each for each in self.aggregate.expressions if not contains_aggregate(each)]
+        behind = [meant_by(self.aggregate, each) for each in wanted]
+        return any(isinstance(each, exp.Column) and each.name.lower() == name for each in behind)
+
+    def _expression(self, projection: exp.Alias) -> str:
+        """The text of a result's column, without its alias."""
+        alias = int(projection.args["alias"].meta["start"])
+        before = [token for token in self.own if token.start < alias]
+        opens = next(token.end for token in reversed(before) if token.word in {",", "select", "all"} or _is_hint(token))
+        end = before[-1].start if before[-1].word == "as" else alias
+        return _one_line(self.sql[opens:end])
 
     def _rows(self) -> str:
         return f"select * from {VIEW}" if self.having is None else f"select * except ({KEPT}) from {VIEW} where {KEPT}"
@@ -163,6 +210,25 @@ def _tokens(sql: str) -> list[_Token]:
         found.append(_Token(word, token.start, token.end + 1, depth))
         depth += word == "("
     return found
+
+
+def _is_hint(token: _Token) -> bool:
+    return token.word.startswith("/*+")
+
+
+def _columns(having: exp.Expr) -> Iterator[exp.Column]:
+    """The columns of a condition that may be an alias: in an aggregate, or a query of its own, none is."""
+    for part in having.walk(prune=lambda node: isinstance(node, exp.Query) or is_aggregate(node)):
+        if isinstance(part, exp.Column) and isinstance(part.parts[0], exp.Identifier):
+            yield part
+
+
+def _begin(column: exp.Column) -> int:
+    return int(column.parts[0].meta["start"])
+
+
+def _starts(part: exp.Expr) -> Iterator[int]:
+    return (int(each.meta["start"]) for each in part.find_all(exp.Identifier) if "start" in each.meta)
 
 
 def _place(aggregate: exp.Select) -> int:

@@ -1,7 +1,8 @@
 """The compiled SQL of a model as a syntax tree that knows its positions, and its rewriting.
 
 Rules
-- One SELECT is a model; anything else is a syntax error with the line of the model file.
+- One SELECT is a model, with a semicolon after it or without; anything else is a syntax error with the line of the
+  model file.
 - Only streaming relations are replaced, at their positions in the text; all other text and all lines stay.
 - A replaced relation without an alias gets its own name as alias, so that `clicks.user_id` goes on working.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import TokenType
 
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import MODEL_SYNTAX
@@ -59,6 +61,18 @@ def parse(sql: str, path: str, lines: tuple[int, ...]) -> Statement:
     if not trees or not isinstance(trees[0], exp.Query):
         raise MODEL_SYNTAX.error("the model is not a SELECT.", at=draft.at(trees[0] if trees else None))
     return Statement(sql, trees[0], path, lines)
+
+
+def without_semicolon(sql: str) -> str:
+    """The text without a semicolon at its end; comments after it stay."""
+    try:
+        tokens = Spark().tokenize(sql)
+    except TokenError:
+        return sql  # `parse` says what is wrong with it
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        sign = tokens.pop()
+        sql = sql[: sign.start] + sql[sign.end + 1 :]
+    return sql
 
 
 def relation_name(table: exp.Table) -> str | None:

@@ -119,7 +119,7 @@ class Culprits:
 
     def _probe(self, failure: Failure, whole: Sequence[Range]) -> Callable[[Sequence[Range]], PenstockError | None]:
         """A function that computes what the model makes of some messages, and says what is wrong with them."""
-        spec = failure.spec.as_full("looked into")
+        spec = failure.spec.over_all("looked into")
         job = jobs.load(spec, self._paths.jobs / safe_name(spec.name) / "culprit" / "job.py")
         session = runtime.session_for(self._spark, job.STREAM)
         pools.enter(session.sparkContext, pools.LONG)

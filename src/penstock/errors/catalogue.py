@@ -458,6 +458,14 @@ FUNCTION_UNFIT = Kind(
     "Correct the function below functions/, or write it as a macro.",
     _BAD,
 )
+MODEL_KEY_IN_FULL = Kind(
+    "PEN-1313",
+    "A full refresh cannot keep a unique_key",
+    "All rows are computed at once, and which row of a key is the newest is not known then: none can replace another.",
+    "Keep the rows by their key in a dynamic table in between, and 'ref' it here without unique_key. Or leave "
+    "unique_key out and take the newest row of a key in the query: max_by(...) with GROUP BY, or row_number().",
+    _BAD,
+)
 
 EXPECTATION_INVALID = Kind(
     "PEN-1345",
