@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -78,6 +79,25 @@ def test_the_plan_of_a_change_is_the_same_from_a_commit_and_from_kept_artefacts(
     assert plan("--against", str(state), "--output", "markdown").stdout == found.replace("deployed", str(state))
     assert git(shop, "status", "--porcelain") == before, "the work tree stays as it is"
     assert not (shop / ".penstock").exists(), "nothing was started"
+
+
+def test_a_plan_takes_the_variables_and_the_selection_of_the_run(shop: Path, tmp_path: Path) -> None:
+    edit(shop / "models" / "gone.sql", "select event_id, item_id", "select {{ var('columns', 'event_id') }}")
+    git(shop, "commit", "-qam", "With a variable")
+    (shop / "selectors.yml").write_text("selectors: [{name: few, definition: gone}]\n")
+    assert CliRunner().invoke(app, ["compile", "--quiet", "--vars", "columns: item_id"]).exit_code == 0
+    state = tmp_path / "state"
+    shutil.copytree(shop / "target", state)
+
+    def verdicts(*args: str, against: str = str(state)) -> dict[str, str]:
+        found = json.loads(plan("--against", against, "--output", "json", *args).stdout)
+        return {each["stream"].rpartition(".")[2]: each["verdict"] for each in found["streams"]}
+
+    assert verdicts("--selector", "few") == {"gone": "RESTART"}
+    edit(shop / "models" / "clicks_clean.sql", "clicked_at is not null", "clicked_at is not null and 1 = 1")
+    words = ("--select", "state:modified", "--state", str(state), "--vars", "columns: item_id")
+    assert verdicts(*words) == {"clicks_clean": "RESTART"}
+    assert verdicts("--vars", "columns: item_id", against="HEAD")["gone"] == "NO-OP"
 
 
 def test_there_must_be_something_to_compare_with(shop: Path, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Rules
 - A commit is unpacked beside, never checked out: the work tree and the index stay as they are.
-- It is compiled with the profile of now, so that the names of the streams are those of the target that is asked about.
+- It is compiled with the profile and the variables of now, so that the names of the streams are those of the target
+  that is asked about.
 - A state directory is what dbt calls one: a kept target/, with manifest.json. The specs below its penstock/ are taken
   as they are; without them, the SQL that the manifest has is compiled.
 """
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.compile import compile_all
+from penstock.cli.compile import compile_all, variable_words
 from penstock.cli.manifest import make_manifest
 from penstock.cli.session import Session
 from penstock.errors import PenstockError
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 _OFFLINE = ("--no-introspect", "--no-populate-cache")
 
 
-def streams_before(session: Session, against: str) -> dict[str, Deployed]:
+def streams_before(session: Session, against: str, variables: str | None = None) -> dict[str, Deployed]:
     """The streams of the project as it was, as if they were deployed."""
     from penstock.control.planning import Deployed
 
     folder = Path(against).expanduser()
-    specs = _of_state(session, folder) if folder.is_dir() else _of_commit(session, against)
+    specs = _of_state(session, folder) if folder.is_dir() else _of_commit(session, against, variables)
     return {spec.name: Deployed(spec.name, 0, spec) for spec in specs}
 
 
@@ -74,11 +75,12 @@ def _kept_specs(folder: Path, manifest: dict[str, Any]) -> list[StreamSpec] | No
 
 
 # -- a commit ---------------------------------------------------------------------------------------------------------
-def _of_commit(session: Session, name: str) -> list[StreamSpec]:
+def _of_commit(session: Session, name: str, variables: str | None) -> list[StreamSpec]:
     with unpacked(session.project, name) as project:
         then = Session(session.ui, project, session.profiles or session.profiles_dir, session.target)
         try:
-            manifest = make_manifest(then, ["compile", *_OFFLINE, "--target-path", str(project / "target")])
+            words = ["compile", *_OFFLINE, "--target-path", str(project / "target"), *variable_words(variables)]
+            manifest = make_manifest(then, words)
         except PenstockError:
             raise AGAINST_BROKEN.error(f"The project at '{name}' cannot be compiled by dbt.") from None
         return _compiled(session, manifest, project, name)

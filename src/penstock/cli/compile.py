@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,9 +21,19 @@ app = typer.Typer()
 OFFLINE = ("--no-introspect", "--no-populate-cache")
 
 
-def read_manifest(session: Session) -> dict[str, Any]:
+Variables = Annotated[
+    str | None, typer.Option("--vars", help="Variables of the project, in YAML, as 'dbt run' has.", show_default=False)
+]
+
+
+def variable_words(variables: str | None) -> list[str]:
+    """The variables among the words of a dbt command."""
+    return ["--vars", variables] if variables else []
+
+
+def read_manifest(session: Session, variables: str | None = None) -> dict[str, Any]:
     """dbt's manifest with compiled SQL, made now."""
-    return make_manifest(session, ["compile", *OFFLINE])
+    return make_manifest(session, ["compile", *OFFLINE, *variable_words(variables)])
 
 
 def dynamic_tables(manifest: dict[str, Any]) -> list[str]:
@@ -108,7 +118,7 @@ def warned(ui: output.Ui, row: dict[str, Any]) -> None:
     codes=(0, 1, 2),
     profile=True,
 )
-def compile_project(session: Session) -> int:
+def compile_project(session: Session, variables: Variables = None) -> int:
     """Compile every dynamic table and source table into target/penstock/<schema>.<name>/: spec.json and job.py.
 
     Needs no broker, no engine and no Java. A schema registry is asked for schemas that penstock.lock does not have yet.
@@ -118,7 +128,7 @@ def compile_project(session: Session) -> int:
 
     ui = session.ui
     with ui.working("dbt compiles the project") as step:
-        manifest = read_manifest(session)
+        manifest = read_manifest(session, variables)
         step("compiling the streams")
         pinned: list[str] = []
         specs, problems = compile_all(manifest, session.project, pinning(session, manifest, pinned))

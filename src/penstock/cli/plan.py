@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from penstock.cli import dbt, output
-from penstock.cli.compile import dynamic_tables, warned
+from penstock.cli.compile import Variables, dynamic_tables, variable_words, warned
 from penstock.cli.manifest import make_manifest
 from penstock.cli.output import PlanMode
 from penstock.cli.session import Session, command
@@ -24,11 +24,15 @@ app = typer.Typer()
 _OFFLINE = ("--no-introspect", "--no-populate-cache")
 
 
-def chosen(session: Session, select: Sequence[str], exclude: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The manifest, and the dynamic tables that dbt's selection names."""
-    words = [word for option, values in (("--select", select), ("--exclude", exclude)) for v in values
-             for word in (option, v)]  # fmt: skip
-    manifest = make_manifest(session, ["compile", *_OFFLINE, *words])
+def selection(select: Sequence[str] | None, exclude: Sequence[str] | None, selector: str | None) -> list[str]:
+    """dbt's words for a part of the project; none for all of it."""
+    given = (("--select", select or ()), ("--exclude", exclude or ()), ("--selector", (selector,) if selector else ()))
+    return [word for option, values in given for value in values for word in (option, value)]
+
+
+def chosen(session: Session, words: Sequence[str], more: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The manifest, and the dynamic tables that dbt's selection names; `more` are words that select nothing."""
+    manifest = make_manifest(session, ["compile", *_OFFLINE, *words, *more])
     every = dynamic_tables(manifest)
     if not words:
         return manifest, every
@@ -141,6 +145,7 @@ def _cell(text: str) -> str:
     examples=[
         "penstock plan",
         "penstock plan --select clicks_clean+ --full-refresh",
+        "penstock plan --vars 'keep_bots: false'",
         "penstock plan --output json | jq '.streams[] | select(.verdict == \"REFUSED\")'",
         "penstock plan --against main --output markdown >> $GITHUB_STEP_SUMMARY",
     ],
@@ -156,6 +161,13 @@ def plan(
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", help="dbt's exclusion of models.", show_default=False)
     ] = None,
+    selector: Annotated[
+        str | None, typer.Option("--selector", help="A selection of selectors.yml.", show_default=False)
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="What dbt's state: selections compare with.", show_default=False)
+    ] = None,
+    variables: Variables = None,
     full_refresh: Annotated[bool, typer.Option("--full-refresh", help="What 'run --full-refresh' would do.")] = False,
     against: Annotated[
         str | None,
@@ -174,6 +186,9 @@ def plan(
     that were read) and is not confirmed, or that the model's `on_configuration_change: continue` forbids. ORPHAN:
     deployed, and no longer in the project.
 
+    Give it the --select, --vars and --target of the run: it plans the SQL that dbt makes with them. --defer is not
+    followed: which tables a run would take from another target only the engine knows.
+
     Needs no engine; with one, changed queries are analysed, so that changed columns are known, too.
 
     With `--against` the project is compared with itself, as it was at a commit or when a target directory was kept:
@@ -185,11 +200,13 @@ def plan(
 
     ui = session.ui
     with ui.working("dbt compiles the project") as step, ExitStack() as stack:
-        before = streams_before(session, against) if against is not None else {}
-        manifest, unique_ids = chosen(session, select or (), exclude or ())
+        before = streams_before(session, against, variables) if against is not None else {}
+        words = selection(select, exclude, selector)
+        of_state = ["--state", state] if state else []
+        manifest, unique_ids = chosen(session, words, [*variable_words(variables), *of_state])
         step("comparing with what is deployed")
-        models, problems = compiled_models(session, manifest, unique_ids, everything=not (select or exclude))
-        project = None if select or exclude else whole_project(manifest)
+        models, problems = compiled_models(session, manifest, unique_ids, everything=not words)
+        project = None if words else whole_project(manifest)
         if against is not None:
             planned = plan_against(models, before, project=project, full_refresh=full_refresh)
         else:
