@@ -11,7 +11,7 @@ import pytest
 from source_files import column, compiled, table
 
 from penstock.compiler import StreamSpec, render_job
-from penstock.compiler.spec import FromOffsets, FromTimestamp, KafkaInput
+from penstock.compiler.spec import FromOffsets, FromTimestamp, Function, KafkaInput
 
 
 def kafka(spec: StreamSpec) -> KafkaInput:
@@ -227,3 +227,14 @@ def test_all_columns_are_decoded_where_all_count(sql: str, tmp_path: Path) -> No
     job = model(sql, tmp_path)
     assert "'`a` INT, `b` STRING, `c` DOUBLE, `_unfit` STRING'" in job
     assert "exists(" not in job
+
+
+def test_the_functions_of_a_job_are_python_in_ruff_s_format(tmp_path: Path) -> None:
+    functions = (
+        Function(name="shop.one", called="shop__one", signature="() RETURNS int", body="1"),
+        Function(
+            name="shop.two", called="shop__two", signature="() RETURNS string", body='shop__one()\n  || \'""" \\\''
+        ),
+    )
+    spec = compiled(table("{topic: t, value: {format: json}}", column("a", "string")), tmp_path)
+    assert 'FUNCTIONS = {\n    "shop.one": """\n' in checked(spec.model_copy(update={"functions": functions}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, ParseException
 
-from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec
+from penstock.compiler.spec import Column, Function, KafkaInput, Output, OutputMode, StreamSpec
 from penstock.engine import failures
 from penstock.errors.catalogue import MODEL_ANALYSIS
 
@@ -38,6 +38,13 @@ def test_an_unknown_column_is_told_with_the_author_s_names() -> None:
     assert str(problem.at) == "models/clean.sql:6"
     assert "`shop.clicks`.`a`" in problem.message
     assert "Project" not in problem.message
+
+
+def test_a_function_of_the_project_is_told_with_its_own_name() -> None:
+    function = Function(name="shop.with_tax", called="shop__with_tax", signature="() RETURNS int", body="1")
+    text = "[WRONG_NUM_ARGS] The `shop__with_tax` requires 0 parameters but the actual number is 1. SQLSTATE: 42605"
+    problem = failures.of_model(AnalysisException(text), SPEC.model_copy(update={"functions": (function,)}))
+    assert problem.message == "The `shop.with_tax` requires 0 parameters but the actual number is 1."
 
 
 @pytest.mark.parametrize(
