@@ -3,7 +3,8 @@
 Rules
 - A row is readable from the moment its commit has its final name. Renaming or linking a file sets its change time
   (ctime), so the log tells this afterwards and nobody has to poll while the streams run.
-- The Kafka timestamp of a row is its column `at`.
+- The Kafka timestamp of a row is its column `at`; of a row that is replaced by key, that of its newest message.
+- A file that was written anew for other rows of it tells nothing new: the first commit with a timestamp counts.
 """
 
 from __future__ import annotations
@@ -49,12 +50,17 @@ def commits(table: Path, *, since: float = 0.0) -> Iterator[Commit]:
 def latencies(table: Path, *, sent_from: float, sent_to: float) -> list[float]:
     """Milliseconds from the message's timestamp to the row being readable, for messages of a stretch of time."""
     found: list[float] = []
+    before: set[float] = set()
     for commit in commits(table, since=sent_from):
-        for file in commit.files:
-            stamps = pq.read_table(file, columns=["at"]).column("at")
-            sent = [micros / 1e6 for micros in stamps.cast(_MICROS).cast(pa.int64()).to_pylist()]
-            found.extend((commit.at - each) * 1000 for each in sent if sent_from <= each <= sent_to)
+        sent = [each for file in commit.files for each in _sent(file) if sent_from <= each <= sent_to]
+        found.extend((commit.at - each) * 1000 for each in sent if each not in before)
+        before.update(sent)
     return found
+
+
+def _sent(file: Path) -> list[float]:
+    stamps = pq.read_table(file, columns=["at"]).column("at")
+    return [micros / 1e6 for micros in stamps.cast(_MICROS).cast(pa.int64()).to_pylist()]
 
 
 def total_rows(table: Path) -> int:

@@ -10,11 +10,12 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from penstock import jars
 
@@ -34,8 +35,9 @@ def job(
     tuned: bool,
     limit: int | None,
     where: str = "true",
+    counted: bool = False,
 ) -> StreamingQuery:
-    """Clicks from a topic into a Delta table, as soon as they are there."""
+    """Clicks from a topic into a Delta table, as soon as they are there; or how many there are of each item."""
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -51,14 +53,27 @@ def job(
         F.from_json(F.col("value").cast("string"), SCHEMA).alias("click"),
         F.col("timestamp").alias("at"),
     )
-    return (
-        clicks.select("user_id", "click.*", "at")
-        .where(where)
-        .writeStream.format("delta")
-        .outputMode("append")
-        .option("checkpointLocation", checkpoint)
-        .start(path)
-    )
+    rows = clicks.select("user_id", "click.*", "at").where(where)
+    if counted:
+        rows = rows.groupBy("item_id").agg(F.count("*").alias("n"), F.max("at").alias("at"))
+        return _merged(spark, rows, ["item_id"], path).option("checkpointLocation", checkpoint).start()
+    return rows.writeStream.format("delta").outputMode("append").option("checkpointLocation", checkpoint).start(path)
+
+
+def _merged(spark: SparkSession, rows: DataFrame, keys: list[str], path: str) -> DataStreamWriter:
+    """Rows that replace those with the same key."""
+    if not Path(path, "_delta_log").is_dir():
+        spark.createDataFrame([], rows.schema).write.format("delta").save(path)
+
+    def merge(batch: DataFrame, _: int) -> None:
+        same = " AND ".join(f"old.`{key}` <=> new.`{key}`" for key in keys)
+        batch.createOrReplaceTempView("changed")
+        batch.sparkSession.sql(
+            f"MERGE INTO delta.`{path}` AS old USING changed AS new ON {same} "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    return rows.writeStream.outputMode("update").foreachBatch(merge)
 
 
 def drained(
@@ -86,21 +101,10 @@ def drained(
             .createOrReplaceTempView(name)
         )
     rows = spark.sql(sql)
-    writer = rows.writeStream.option("checkpointLocation", checkpoint)
-    if not keys:
-        query = writer.format("delta").outputMode("append").start(path)
+    if keys:
+        query = _merged(spark, rows, keys, path).option("checkpointLocation", checkpoint).start()
     else:
-        spark.createDataFrame([], rows.schema).write.format("delta").save(path)
-
-        def merge(batch: DataFrame, _: int) -> None:
-            same = " AND ".join(f"old.`{key}` <=> new.`{key}`" for key in keys)
-            batch.createOrReplaceTempView("changed")
-            batch.sparkSession.sql(
-                f"MERGE INTO delta.`{path}` AS old USING changed AS new ON {same} "
-                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            )
-
-        query = writer.outputMode("update").foreachBatch(merge).start()
+        query = rows.writeStream.format("delta").option("checkpointLocation", checkpoint).start(path)
     query.processAllAvailable()
     query.stop()
 

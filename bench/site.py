@@ -40,6 +40,7 @@ COLUMNS = (
     Column(name="price", type="double", origin="value.price"),
     Column(name="at", type="timestamp", origin="timestamp"),
 )
+COUNTED = "select item_id, count(*) as n, max(at) as at from clicks group by item_id"
 SQL = "select user_id, event_id, session_id, item_id, event_type, page, clicked_at, price, at from clicks"
 
 
@@ -116,17 +117,23 @@ class Penstock:
         max_batch_rows: int | None = None,
         small_batch_rows: int | None = None,
         where: str | None = None,
+        counted: bool = False,
     ) -> None:
-        """Deploy the dynamic table on the topic, with the rows that fulfil a condition; it runs when this returns."""
+        """Deploy the dynamic table on the topic, with the rows that fulfil a condition; it runs when this returns.
+
+        Or one with the number of clicks of each item.
+        """
         trigger = Trigger() if max_batch_rows is None else Trigger(max_batch_rows=max_batch_rows)
         spec = StreamSpec(
             name=self._stream,
             unique_id="model.bench.clicks",
             path="models/clicks.sql",
-            sql=f"{SQL} where {where}" if where else SQL,
-            stateful=False,
+            sql=COUNTED if counted else f"{SQL} where {where}" if where else SQL,
+            stateful=counted,
             inputs=(KafkaInput(view="clicks", relation="bench_raw.clicks", topic=topic, columns=COLUMNS),),
-            output=Output(relation=self._stream, mode=OutputMode.APPEND),
+            output=Output(relation=self._stream, mode=OutputMode.UPSERT, keys=("item_id",))
+            if counted
+            else Output(relation=self._stream, mode=OutputMode.APPEND),
             trigger=trigger,
         )
         if small_batch_rows is not None:
@@ -169,6 +176,7 @@ class Handwritten:
         self._number = 0
         self._topic = ""
         self._conditions: list[str] = []
+        self._counted = False
         with (self._home / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bench.handwritten", "--memory", MEMORY, "--cores", str(CORES)],
@@ -200,8 +208,9 @@ class Handwritten:
     def _checkpoint(self) -> Path:
         return self._home / f"checkpoint-{self._number}"
 
-    def start(self, topic: str, *, conditions: list[str] | None = None) -> None:
+    def start(self, topic: str, *, conditions: list[str] | None = None, counted: bool = False) -> None:
         """Start on a new table and checkpoint, or on one for each condition that rows have to fulfil."""
+        self._counted = counted
         self._number += 1
         self._topic = topic
         self._conditions = conditions or []
@@ -222,6 +231,7 @@ class Handwritten:
                 "path": str(self.table.parent),
                 "checkpoint": str(self._checkpoint),
                 "conditions": self._conditions,
+                "counted": self._counted,
                 "tuned": self._tuned,
                 "limit": self._limit,
             }
