@@ -269,6 +269,11 @@ def test_final_without_a_watermark_is_an_error() -> None:
 
 # -- state that grows without end -------------------------------------------------------------------------------------
 JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_id = c.user_id"
+WINDOWS = (
+    "with a as (select user_id, window(ts, '1 minute') as w from shop.clicks), "
+    "b as (select user_id, window(at, '1 minute') as w from shop.orders) "
+    "select a.user_id from a join b on b.user_id = a.user_id"
+)
 
 
 @pytest.mark.parametrize(
@@ -277,14 +282,58 @@ JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_i
         (f"{JOIN} and o.at between c.ts and c.ts + interval 1 hour", {}, None),
         (f"{JOIN} and o.at >= c.ts where o.at < c.ts + interval 1 hour", {}, None),
         (f"{JOIN} and o.at = c.ts", {}, None),
+        (f"{JOIN} and (o.at + interval 5 minutes > c.ts and c.ts >= (o.at - interval 1 hour))", {}, None),
+        (f"{JOIN} and cast(o.at as timestamp) >= c.ts and cast(o.at as long) < cast(c.ts as long) + 60", {}, None),
+        (f"{JOIN} and cast(o.at as long) - cast(c.ts as long) between 0 and 60", {}, None),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + make_interval(0, 0, 0, 0, 1)", {}, None),
+        (f"{JOIN} and o.at >= c.ts and o.at < ts + interval 1 hour", {}, None),
+        (f"{JOIN} and o.paid + interval 1 hour = c.ts", {}, None),
+        ("select c.x from shop.clicks c join (select user_id, at as ts from shop.orders) o using (user_id, ts)",
+         {}, None),
+        (f"{WINDOWS} and b.w = a.w", {}, None),
         (JOIN, {}, "no bound in time"),
         (f"{JOIN} and o.at >= c.ts", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at > c.ts + interval 1 minute", {}, "no bound in time"),
+        (f"{JOIN} and (o.at between c.ts and c.ts + interval 1 hour or c.x = 7)", {}, "no bound in time"),
+        (f"{JOIN} and not o.at between c.ts and c.ts + interval 1 hour", {}, "no bound in time"),
+        (f"{JOIN} and date_trunc('hour', c.ts) = date_trunc('hour', o.at)", {}, "no bound in time"),
+        (f"{JOIN} and date(c.ts) = date(o.at)", {}, "no bound in time"),
+        (f"{JOIN} and hour(c.ts) = hour(o.at)", {}, "no bound in time"),
+        (f"{JOIN} and date(o.at) between date(c.ts) and date(c.ts)", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + interval 1 month", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < timestampadd(hour, 1, c.ts)", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + o.delay", {}, "no bound in time"),
+        (f"{JOIN} and o.at - c.ts between interval 0 hours and interval 1 hour", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and c.other < c.ts + interval 1 hour", {}, "no bound in time"),
+        (f"{JOIN} and o.at <=> c.ts", {}, "no bound in time"),
+        (f"{JOIN} and c.ts = timestamp '2026-01-01 00:00:00'", {}, "no bound in time"),
+        (f"{WINDOWS} and b.w.start = a.w.start", {}, "no bound in time"),
+        (f"{WINDOWS.replace(') as w', ').start as w')} and b.w = a.w", {}, "no watermark on any of its columns"),
         ("select distinct user_id, ts from shop.clicks", {}, None),
+        ("select distinct user_id, window(ts, '1 minute') as w from shop.clicks", {}, None),
+        ("select distinct window_time(w) t from (select user_id, window(ts, '1 minute') as w from shop.clicks)",
+         {}, None),
+        ("select distinct t from (select ts as t from shop.clicks union all select at from shop.orders)", {}, None),
         ("select distinct user_id from shop.clicks", {}, "DISTINCT remembers every row"),
+        ("select distinct user_id, window(ts, '1 minute').start as w from shop.clicks", {}, "DISTINCT remembers"),
+        ("select distinct user_id, date_trunc('hour', ts) as ts from shop.clicks", {}, "DISTINCT remembers"),
+        ("select distinct user_id, window(other, '1 minute') as w from shop.clicks", {}, "DISTINCT remembers"),
         ("select user_id, ts from shop.clicks", {"deduplicate_by": ("user_id",)}, None),
         ("select window.start as s, count(*) n from shop.clicks group by window(ts, '1 minute')", {}, None),
+        ("select window.start as s, count(*) n from shop.clicks c group by window(c.`TS`, '1 minute')", {}, None),
+        ("select window(ts, '1 minute') as w, count(*) n from shop.clicks group by w", {}, None),
+        ("select w.start as s, count(*) n from (select window(ts, '1 minute') as w from shop.clicks) group by w.start",
+         {}, None),
         ("with c as (select ts t from shop.clicks) select window.start s, count(*) n from c group by window(t, '1 d')",
          {}, None),
+        ("select window.start as s, count(*) n from shop.clicks group by window(other, '1 minute')", {},
+         "the watermark is of ts"),
+        ("select window.start as s, count(*) n from shop.clicks group by window(cast(ts as timestamp), '1 minute')",
+         {}, "the watermark is of ts"),
+        ("select window(other, '1 minute') as w, count(*) n from shop.clicks group by all", {},
+         "the watermark is of ts"),
+        ("select window(ts, '1 minute').start as s, count(*) n from shop.clicks group by s", {},
+         "the watermark is of ts"),
         ("select user_id, count(*) n from shop.clicks group by user_id", {}, None),
     ],
 )  # fmt: skip
@@ -306,6 +355,34 @@ def test_state_without_end_is_a_warning_with_its_cure(sql: str, how: dict[str, A
 )
 def test_without_a_watermark_state_is_never_let_go_of(sql: str, warning: str) -> None:
     assert warning in shape(sql).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "window(other, '1 minute')",
+        "window(date_trunc('second', ts), '1 minute')",
+        "window(ts + interval 1 hour, '1 minute')",
+        "window(ts, '1 minute').start",
+        "user_id, session_window(other, '5 minutes')",
+    ],
+)
+def test_a_window_that_the_watermark_does_not_pass_is_never_final(window: str) -> None:
+    with pytest.raises(PenstockError, match="final when a watermark has passed it, and ts carries it") as caught:
+        timed(f"select count(*) n from shop.clicks group by {window}", emit="final")
+    assert caught.value.kind is MODEL_SETTING
+
+
+@pytest.mark.parametrize("group", ["user_id, session_window(other, '5 minutes')", "session_window(ts, '5 minutes')"])
+def test_sessions_that_spark_cannot_keep_are_no_stream(group: str) -> None:
+    # Of another column than the watermark's; or of all rows together, which Spark refuses as it plans the first batch.
+    with pytest.raises(PenstockError, match="session_window") as caught:
+        timed(f"select count(*) n from shop.clicks group by {group}")
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
+
+
+def test_the_key_of_a_distinct_window_is_called_window() -> None:
+    assert timed("select distinct window(ts, '1 minute') from shop.clicks").keys == ("window",)
 
 
 def test_rows_of_an_aggregate_are_not_deduplicated() -> None:
