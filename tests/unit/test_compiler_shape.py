@@ -45,8 +45,16 @@ def failure(sql: str, unique_key: tuple[str, ...] | None = None) -> PenstockErro
         pytest.param("select * from shop.clicks where item_id in (select id from shop.items)", False, id="in a table"),
         pytest.param("select c.x from shop.clicks c join shop.orders o on o.id = c.id", True, id="stream join"),
         pytest.param("select 1 x from shop.clicks c join shop.orders o using (id)", True, id="stream join by name"),
+        pytest.param("select * from shop.clicks unpivot (x for k in (user_id, item_id))", False, id="unpivot"),
         pytest.param(
-            "select c.x from shop.clicks c left join shop.orders o on (o.id <=> c.id and o.at > c.ts)",
+            "with i as (select * from shop.items tablesample (10 rows)), "
+            "p as (select * from shop.items pivot (max(n) for k in ('a', 'b'))) "
+            "select c.x from shop.clicks c join i on i.id = c.id join p on p.id = c.id",
+            False,
+            id="a sample and a pivot of tables",
+        ),
+        pytest.param(
+            "select c.x from shop.clicks c join shop.orders o on (o.id <=> c.id and o.at > c.ts)",
             True,
             id="stream join with more",
         ),
@@ -192,8 +200,14 @@ def test_a_key_that_the_result_lacks_is_an_error(sql: str, line: int, message: s
         ("select n, count(*) m from (select item_id, count(*) n from shop.clicks group by 1) x\ngroup by n", 2,
          "an aggregate over an aggregate"),
         ("select distinct n from (select item_id, count(*) n from shop.clicks group by 1) x", 1, "DISTINCT over"),
-        ("select c.x, count(*) n from shop.clicks c left join shop.orders o on o.id = c.id\ngroup by c.x", 2,
-         "an outer join of two streams"),
+        ("select c.x from shop.clicks c\nleft join shop.orders o on o.id = c.id", 2, "a left join of two streams"),
+        ("select c.x from shop.clicks c\nleft anti join shop.orders o on o.id = c.id", 2,
+         "a left anti join of two streams"),
+        ("select * from (select k, n from shop.clicks)\npivot (sum(n) for k in ('a', 'b'))", 2, "PIVOT"),
+        ("select *\nfrom shop.clicks pivot (sum(n) for k in ('a', 'b'))", 2, "PIVOT"),
+        ("select *\nfrom shop.clicks tablesample (10 percent)", 2, "TABLESAMPLE"),
+        ("select *\nfrom (select * from shop.clicks) tablesample (10 rows)", 2, "TABLESAMPLE"),
+        ("with c as (select * from shop.clicks)\nselect x from c tablesample (bucket 1 out of 4)", 2, "TABLESAMPLE"),
         ("select c.x from shop.clicks c\njoin shop.orders o on o.at > c.ts", 2, "without an equality"),
         ("select c.x from shop.clicks c\nleft join shop.orders o on o.at > c.ts where o.id = c.id", 2,
          "without an equality"),
@@ -216,6 +230,14 @@ def test_what_a_stream_cannot_keep_names_operator_and_line(sql: str, line: int, 
     assert problem.at is not None
     assert problem.at.line == line
     assert operator in problem.message
+
+
+def test_unpivot_makes_several_rows_of_one_key() -> None:
+    counts = "select user_id, count(*) n, max(ts) t from shop.clicks group by user_id"
+    with pytest.raises(PenstockError, match="UNPIVOT over an aggregate may give several rows") as caught:
+        shape(f"select * from ({counts}) unpivot (v for k in (n, t))")
+    assert caught.value.kind is MODEL_KEYS
+    assert shape(f"select * from ({counts}) unpivot (v for k in (n, t))", ("user_id", "k")).keys == ("user_id", "k")
 
 
 # -- windows that are final -------------------------------------------------------------------------------------------
@@ -344,6 +366,55 @@ def test_state_without_end_is_a_warning_with_its_cure(sql: str, how: dict[str, A
         assert found[0].startswith("models/m.sql:1: ")
         assert warning in found[0]
         assert "Cure: " in found[0]
+
+
+OUTER = "select c.user_id, o.at from shop.clicks c {} join shop.orders o on o.user_id = c.user_id"
+
+
+@pytest.mark.parametrize(
+    ("join", "on", "warned"),
+    [
+        *[(join, "o.at >= c.ts and o.at < c.ts + interval 1 hour", False)
+          for join in ("left", "left outer", "right", "full", "semi", "left semi")],
+        *[(join, "o.at = c.ts", False) for join in ("left", "right", "full", "left semi")],
+        ("left", "c.ts >= o.at - interval 1 hour", True),
+        ("left semi", "o.at <= c.ts", True),
+        ("right", "o.at >= c.ts", True),
+    ],
+)  # fmt: skip
+def test_an_outer_join_tells_in_time_that_a_row_meets_no_other(join: str, on: str, warned: bool) -> None:
+    found = timed(f"{OUTER.format(join)} and {on}")
+    assert (found.mode, found.stateful, bool(found.warnings)) == (OutputMode.APPEND, True, warned)
+
+
+@pytest.mark.parametrize(
+    ("join", "on"),
+    [
+        *[(join, "true") for join in ("left", "left outer", "right", "full", "semi", "left semi")],
+        ("left", "o.at >= c.ts"),
+        ("left semi", "o.at >= c.ts"),
+        ("right", "o.at <= c.ts"),
+        ("full", "o.at >= c.ts"),  # Spark takes it, and never writes the orders that meet no click
+        ("full", "o.at <= c.ts"),
+        ("left", "date(o.at) = date(c.ts)"),
+        ("left", "c.ts > o.at - make_interval(0, 0, 0, 0, 1)"),
+        ("left", "c.other >= o.at"),  # Spark takes this, too, and would never write a click that meets no order
+        ("left", "true where o.at >= c.ts and o.at < c.ts + interval 1 hour"),
+    ],
+)
+def test_an_outer_join_without_a_bound_in_time_is_no_stream(join: str, on: str) -> None:
+    with pytest.raises(PenstockError, match=r"join of two streams without a bound in time") as caught:
+        timed(f"{OUTER.format(join)} and {on}")
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
+    assert f"a {join.removesuffix(' outer')} join" in caught.value.message
+    assert "bound the join in its ON" in str(caught.value.hint)
+
+
+def test_an_aggregate_over_an_outer_join_is_no_stream() -> None:
+    sql = f"{OUTER.format('left')} and o.at = c.ts".replace("c.user_id, o.at", "c.user_id, count(*) as n")
+    with pytest.raises(PenstockError, match="an aggregate over an outer join of two streams") as caught:
+        timed(f"{sql} group by c.user_id")
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ class _Analysis:
         return Rows(streaming=True, columns=source.columns, event=event)
 
     def _joins(self, left: Rows, node: exp.Expr, ctes: Mapping[str, Rows]) -> Rows:
+        left = self._turned(left, node)
         for join in node.args.get("joins") or ():
             right = self._source(join.this, ctes)
             if left.streaming and not left.updating and right.changes:
@@ -186,6 +187,8 @@ class _Analysis:
                 if left.updating or right.updating:
                     raise self._cannot(f"a join of a stream with {below(left, right)}", join)
                 where = node.args["where"].this if node.args.get("where") else None
+                if (join.kind or "").upper() == "ANTI":
+                    raise self._cannot(f"a {_join_name(join)} join of two streams", join)
                 if not has_equality(join, where):
                     raise self._cannot("a join of two streams without an equality", join)
                 outer = left.outer or right.outer or keeps_rows(join)
@@ -212,6 +215,19 @@ class _Analysis:
             left = replace(left, columns=None)
         return left
 
+    def _turned(self, rows: Rows, node: exp.Expr) -> Rows:
+        """What is made of a relation where it is read: PIVOT, UNPIVOT, TABLESAMPLE."""
+        for pivot in node.args.get("pivots") or ():
+            turns_back = bool(pivot.args.get("unpivot"))
+            if rows.streaming and not turns_back:
+                raise self._cannot("PIVOT", pivot)
+            if rows.updating:
+                self._fan_out(f"UNPIVOT over {below(rows)}", pivot)
+            rows = replace(rows, columns=None)
+        if rows.streaming and node.args.get("sample"):
+            raise self._cannot("TABLESAMPLE", node)
+        return rows
+
     def streamed(self, rows: Rows) -> None:
         """Refuse a result that is made of changes which cannot be had, or of a table that is looked up elsewhere."""
         self._kept(rows)
@@ -236,9 +252,18 @@ class _Analysis:
         return carried
 
     def _bounded(self, left: Rows, right: Rows, where: exp.Expr | None, join: exp.Join) -> None:
-        """Warn where rows of a side never leave the state of a join."""
-        if freed(join, where, left, right).both:
+        """Refuse a join that would wait for ever to tell that a row meets no other, and warn of one that keeps rows."""
+        bounds, side = freed(join, where, left, right), (join.side or "").upper()
+        if bounds.both:
             return
+        # Spark asks one side alone of a full join; rows of the other that meet none would never be written.
+        never = {"RIGHT": not bounds.right, "FULL": True}.get(side, keeps_rows(join) and not bounds.left)
+        if never:
+            raise self._cannot(
+                f"a {_join_name(join)} join of two streams without a bound in time", join,
+                hint="Give both inputs a 'watermark:' and bound the join in its ON, such as "
+                "'b.ts between a.ts and a.ts + interval 10 minutes'.",
+            )  # fmt: skip
         if not left.event or not right.event:
             self._warn(
                 join, "one side of the join has no watermark on any of its columns, so all its rows are kept as state "
@@ -294,8 +319,7 @@ class _Analysis:
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         kept_left = side == "LEFT" or kind in {"SEMI", "ANTI"}
         if side == "FULL" or (kept_left and not left.streaming) or (side == "RIGHT" and left.streaming):
-            name = " ".join(word for word in (side, kind) if word and word != "OUTER").lower()
-            raise self._cannot(f"a {name} join that keeps the rows of a table beside a stream", join)
+            raise self._cannot(f"a {_join_name(join)} join that keeps the rows of a table beside a stream", join)
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -459,3 +483,7 @@ class _Analysis:
         return MODEL_NOT_INCREMENTAL.error(
             f"{operator} cannot be kept up to date by a stream.", at=self.statement.at(node), hint=hint
         )
+
+
+def _join_name(join: exp.Join) -> str:
+    return " ".join(word for word in (join.side, join.kind) if word and word.upper() != "OUTER").lower()
