@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from sqlglot import exp
 
+from penstock.compiler.clock import clock_warnings
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
 from penstock.compiler.messages import with_own_fields
@@ -181,7 +182,7 @@ class _Compiler:
         self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable
     ) -> tuple[Shape, str | None]:
         """How the table is kept: incrementally, or in full and why."""
-        full = Shape(OutputMode.REPLACE, (), stateful=False)
+        full = Shape(OutputMode.REPLACE, (), False, warnings=tuple(clock_warnings(statement, full=True)))
         if table.refresh_mode == "full":
             if table.emit == "final":
                 raise MODEL_SETTING.error("'emit: final' is not for 'refresh_mode: full'.", at=Location(table.path))

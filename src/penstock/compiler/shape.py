@@ -11,7 +11,7 @@ Rules
 - With `emit: final` a windowed aggregate appends: each window once, when the watermark has passed it. A session window
   is only ever final, because its key changes as it grows.
 - What Spark's streaming cannot update is an error that names the operator and its line.
-- State that grows without end is no error; it is a warning with the cure.
+- State that grows without end is no error; it is a warning with the cure. So is a condition that asks the clock.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Literal
 from sqlglot import exp
 
 from penstock.compiler.bounds import freed, has_equality, keeps_rows
+from penstock.compiler.clock import clock_warnings
 from penstock.compiler.grouping import group_keys, grouped_by, is_session, is_windowed, session_windows
 from penstock.compiler.rows import (
     Rows,
@@ -348,6 +349,7 @@ class _Analysis:
         columns = output_columns(node, rows)
         if not rows.streaming:
             return Rows(columns=columns)
+        self.warnings += clock_warnings(self.statement, full=False, node=node)
         self._ordered(node, rows)
         for part in own_parts(node):
             if isinstance(part, exp.Window):
