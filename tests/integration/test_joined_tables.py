@@ -21,8 +21,9 @@ COLUMNS = {"k": "string", "v": "bigint"}
 def test_dynamic_tables_are_looked_up_as_they_stand_and_streams_that_cannot_meet_are_computed_anew(
     platform: Platform, schema: str, topic: MakeTopic, produce: Produce
 ) -> None:
-    # Given: prices, which one table keeps by key and another counts anew; clicks, which meet both; and two joins of
-    # streams that Spark cannot keep: without an equality, and an outer one without a bound in time.
+    # Given: prices, which one table keeps by key and another counts anew; clicks, which meet both; two joins of streams
+    # that Spark cannot keep: without an equality, and an outer one without a bound in time; and a function that Spark
+    # refuses, which the compiler does not know of.
     clicks, prices = topic(1, name="clicks"), topic(1, name="prices")
     project = Project(schema)
     project.source("clicks", clicks, COLUMNS)
@@ -36,9 +37,11 @@ def test_dynamic_tables_are_looked_up_as_they_stand_and_streams_that_cannot_meet
     )
     project.model("dearer", "select c.k, p.k as other from {clicks} c left join {prices} p on p.v > c.v * 100")
     project.model("unbounded", "select c.v, p.v as price from {clicks} c left join {prices} p on p.k = c.k")
+    project.model("numbered", "select v, monotonically_increasing_id() < 0 as odd from {clicks}")
     specs = project.specs()
     assert {name: spec.is_full for name, spec in specs.items()} == {
-        "price": False, "price_count": True, "priced": False, "dearer": True, "unbounded": False,
+        "price": False, "price_count": True, "priced": False, "dearer": True, "unbounded": True,
+        "numbered": False,
     }  # fmt: skip
     assert {each.relation: each.kind for each in specs["priced"].inputs} == {
         f"{schema}_raw.clicks": "kafka", f"{schema}.price": "table", f"{schema}.price_count": "table",
@@ -56,7 +59,7 @@ def test_dynamic_tables_are_looked_up_as_they_stand_and_streams_that_cannot_meet
     platform.deploy(specs["price_count"])
     rows("price", [("a", 10)])
     rows("price_count", [(1,)])
-    for name in ("priced", "dearer", "unbounded"):
+    for name in ("priced", "dearer", "unbounded", "numbered"):
         platform.deploy(specs[name])
 
     # When: a click comes, then the price changes and another one comes, then another click of the first.
@@ -71,7 +74,8 @@ def test_dynamic_tables_are_looked_up_as_they_stand_and_streams_that_cannot_meet
     rows("priced", [("a", 1, 10, 1), ("a", 2, 200, 2)])
     rows("dearer", [("a", "a"), ("a", None)])
     rows("unbounded", [(1, 10), (1, 200), (2, 10), (2, 200)])
-    assert platform.store.desired(f"{schema}.unbounded").spec_json.find('"mode": "replace"') > 0, "Spark refused it"
+    rows("numbered", [(1, False), (2, False)])
+    assert platform.store.desired(f"{schema}.numbered").spec_json.find('"mode": "replace"') > 0, "Spark refused it"
 
     # And: a table that is made anew is looked up as it is then.
     made = project.model(

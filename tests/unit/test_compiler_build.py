@@ -140,6 +140,14 @@ def test_full_is_full_whatever_the_query_is(manifest: Manifest) -> None:
     assert spec.reason == "refresh_mode is full."
 
 
+def test_a_full_refresh_that_asks_the_clock_is_warned_of(manifest: Manifest) -> None:
+    sql = "select * from shop.clicks where ts > now() - interval 1 hour"
+    asked = compiled(manifest, add_model(manifest, "asked", sql, [CLICKS], refresh_mode="full"))
+    found = compiled(manifest, add_model(manifest, "found", f"{sql} order by ts", [CLICKS]))
+    for spec in (asked, found):
+        assert "WHERE asks the clock (now), and it is asked when an input changes" in spec.warnings[0]
+
+
 def test_the_reason_and_the_mode_asked_for_are_not_part_of_the_identity(manifest: Manifest) -> None:
     spec = compiled(manifest, add_model(manifest, "all", "select * from shop.clicks", [CLICKS], refresh_mode="full"))
     assert spec.model_copy(update={"reason": "another", "refresh_mode": "auto", "refused": True}).hash == spec.hash

@@ -45,8 +45,16 @@ def failure(sql: str, unique_key: tuple[str, ...] | None = None) -> PenstockErro
         pytest.param("select * from shop.clicks where item_id in (select id from shop.items)", False, id="in a table"),
         pytest.param("select c.x from shop.clicks c join shop.orders o on o.id = c.id", True, id="stream join"),
         pytest.param("select 1 x from shop.clicks c join shop.orders o using (id)", True, id="stream join by name"),
+        pytest.param("select * from shop.clicks unpivot (x for k in (user_id, item_id))", False, id="unpivot"),
         pytest.param(
-            "select c.x from shop.clicks c left join shop.orders o on (o.id <=> c.id and o.at > c.ts)",
+            "with i as (select * from shop.items tablesample (10 rows)), "
+            "p as (select * from shop.items pivot (max(n) for k in ('a', 'b'))) "
+            "select c.x from shop.clicks c join i on i.id = c.id join p on p.id = c.id",
+            False,
+            id="a sample and a pivot of tables",
+        ),
+        pytest.param(
+            "select c.x from shop.clicks c join shop.orders o on (o.id <=> c.id and o.at > c.ts)",
             True,
             id="stream join with more",
         ),
@@ -192,8 +200,14 @@ def test_a_key_that_the_result_lacks_is_an_error(sql: str, line: int, message: s
         ("select n, count(*) m from (select item_id, count(*) n from shop.clicks group by 1) x\ngroup by n", 2,
          "an aggregate over an aggregate"),
         ("select distinct n from (select item_id, count(*) n from shop.clicks group by 1) x", 1, "DISTINCT over"),
-        ("select c.x, count(*) n from shop.clicks c left join shop.orders o on o.id = c.id\ngroup by c.x", 2,
-         "an outer join of two streams"),
+        ("select c.x from shop.clicks c\nleft join shop.orders o on o.id = c.id", 2, "a left join of two streams"),
+        ("select c.x from shop.clicks c\nleft anti join shop.orders o on o.id = c.id", 2,
+         "a left anti join of two streams"),
+        ("select * from (select k, n from shop.clicks)\npivot (sum(n) for k in ('a', 'b'))", 2, "PIVOT"),
+        ("select *\nfrom shop.clicks pivot (sum(n) for k in ('a', 'b'))", 2, "PIVOT"),
+        ("select *\nfrom shop.clicks tablesample (10 percent)", 2, "TABLESAMPLE"),
+        ("select *\nfrom (select * from shop.clicks) tablesample (10 rows)", 2, "TABLESAMPLE"),
+        ("with c as (select * from shop.clicks)\nselect x from c tablesample (bucket 1 out of 4)", 2, "TABLESAMPLE"),
         ("select c.x from shop.clicks c\njoin shop.orders o on o.at > c.ts", 2, "without an equality"),
         ("select c.x from shop.clicks c\nleft join shop.orders o on o.at > c.ts where o.id = c.id", 2,
          "without an equality"),
@@ -216,6 +230,14 @@ def test_what_a_stream_cannot_keep_names_operator_and_line(sql: str, line: int, 
     assert problem.at is not None
     assert problem.at.line == line
     assert operator in problem.message
+
+
+def test_unpivot_makes_several_rows_of_one_key() -> None:
+    counts = "select user_id, count(*) n, max(ts) t from shop.clicks group by user_id"
+    with pytest.raises(PenstockError, match="UNPIVOT over an aggregate may give several rows") as caught:
+        shape(f"select * from ({counts}) unpivot (v for k in (n, t))")
+    assert caught.value.kind is MODEL_KEYS
+    assert shape(f"select * from ({counts}) unpivot (v for k in (n, t))", ("user_id", "k")).keys == ("user_id", "k")
 
 
 # -- windows that are final -------------------------------------------------------------------------------------------
@@ -292,6 +314,11 @@ def test_a_session_of_an_input_without_a_watermark_is_not_taken_for_emit_final()
 
 # -- state that grows without end -------------------------------------------------------------------------------------
 JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_id = c.user_id"
+WINDOWS = (
+    "with a as (select user_id, window(ts, '1 minute') as w from shop.clicks), "
+    "b as (select user_id, window(at, '1 minute') as w from shop.orders) "
+    "select a.user_id from a join b on b.user_id = a.user_id"
+)
 
 
 @pytest.mark.parametrize(
@@ -300,14 +327,58 @@ JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_i
         (f"{JOIN} and o.at between c.ts and c.ts + interval 1 hour", {}, None),
         (f"{JOIN} and o.at >= c.ts where o.at < c.ts + interval 1 hour", {}, None),
         (f"{JOIN} and o.at = c.ts", {}, None),
+        (f"{JOIN} and (o.at + interval 5 minutes > c.ts and c.ts >= (o.at - interval 1 hour))", {}, None),
+        (f"{JOIN} and cast(o.at as timestamp) >= c.ts and cast(o.at as long) < cast(c.ts as long) + 60", {}, None),
+        (f"{JOIN} and cast(o.at as long) - cast(c.ts as long) between 0 and 60", {}, None),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + make_interval(0, 0, 0, 0, 1)", {}, None),
+        (f"{JOIN} and o.at >= c.ts and o.at < ts + interval 1 hour", {}, None),
+        (f"{JOIN} and o.paid + interval 1 hour = c.ts", {}, None),
+        ("select c.x from shop.clicks c join (select user_id, at as ts from shop.orders) o using (user_id, ts)",
+         {}, None),
+        (f"{WINDOWS} and b.w = a.w", {}, None),
         (JOIN, {}, "no bound in time"),
         (f"{JOIN} and o.at >= c.ts", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at > c.ts + interval 1 minute", {}, "no bound in time"),
+        (f"{JOIN} and (o.at between c.ts and c.ts + interval 1 hour or c.x = 7)", {}, "no bound in time"),
+        (f"{JOIN} and not o.at between c.ts and c.ts + interval 1 hour", {}, "no bound in time"),
+        (f"{JOIN} and date_trunc('hour', c.ts) = date_trunc('hour', o.at)", {}, "no bound in time"),
+        (f"{JOIN} and date(c.ts) = date(o.at)", {}, "no bound in time"),
+        (f"{JOIN} and hour(c.ts) = hour(o.at)", {}, "no bound in time"),
+        (f"{JOIN} and date(o.at) between date(c.ts) and date(c.ts)", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + interval 1 month", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < timestampadd(hour, 1, c.ts)", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + o.delay", {}, "no bound in time"),
+        (f"{JOIN} and o.at - c.ts between interval 0 hours and interval 1 hour", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and c.other < c.ts + interval 1 hour", {}, "no bound in time"),
+        (f"{JOIN} and o.at <=> c.ts", {}, "no bound in time"),
+        (f"{JOIN} and c.ts = timestamp '2026-01-01 00:00:00'", {}, "no bound in time"),
+        (f"{WINDOWS} and b.w.start = a.w.start", {}, "no bound in time"),
+        (f"{WINDOWS.replace(') as w', ').start as w')} and b.w = a.w", {}, "no watermark on any of its columns"),
         ("select distinct user_id, ts from shop.clicks", {}, None),
+        ("select distinct user_id, window(ts, '1 minute') as w from shop.clicks", {}, None),
+        ("select distinct window_time(w) t from (select user_id, window(ts, '1 minute') as w from shop.clicks)",
+         {}, None),
+        ("select distinct t from (select ts as t from shop.clicks union all select at from shop.orders)", {}, None),
         ("select distinct user_id from shop.clicks", {}, "DISTINCT remembers every row"),
+        ("select distinct user_id, window(ts, '1 minute').start as w from shop.clicks", {}, "DISTINCT remembers"),
+        ("select distinct user_id, date_trunc('hour', ts) as ts from shop.clicks", {}, "DISTINCT remembers"),
+        ("select distinct user_id, window(other, '1 minute') as w from shop.clicks", {}, "DISTINCT remembers"),
         ("select user_id, ts from shop.clicks", {"deduplicate_by": ("user_id",)}, None),
         ("select window.start as s, count(*) n from shop.clicks group by window(ts, '1 minute')", {}, None),
+        ("select window.start as s, count(*) n from shop.clicks c group by window(c.`TS`, '1 minute')", {}, None),
+        ("select window(ts, '1 minute') as w, count(*) n from shop.clicks group by w", {}, None),
+        ("select w.start as s, count(*) n from (select window(ts, '1 minute') as w from shop.clicks) group by w.start",
+         {}, None),
         ("with c as (select ts t from shop.clicks) select window.start s, count(*) n from c group by window(t, '1 d')",
          {}, None),
+        ("select window.start as s, count(*) n from shop.clicks group by window(other, '1 minute')", {},
+         "the watermark is of ts"),
+        ("select window.start as s, count(*) n from shop.clicks group by window(cast(ts as timestamp), '1 minute')",
+         {}, "the watermark is of ts"),
+        ("select window(other, '1 minute') as w, count(*) n from shop.clicks group by all", {},
+         "the watermark is of ts"),
+        ("select window(ts, '1 minute').start as s, count(*) n from shop.clicks group by s", {},
+         "the watermark is of ts"),
         ("select user_id, count(*) n from shop.clicks group by user_id", {}, None),
     ],
 )  # fmt: skip
@@ -320,6 +391,55 @@ def test_state_without_end_is_a_warning_with_its_cure(sql: str, how: dict[str, A
         assert "Cure: " in found[0]
 
 
+OUTER = "select c.user_id, o.at from shop.clicks c {} join shop.orders o on o.user_id = c.user_id"
+
+
+@pytest.mark.parametrize(
+    ("join", "on", "warned"),
+    [
+        *[(join, "o.at >= c.ts and o.at < c.ts + interval 1 hour", False)
+          for join in ("left", "left outer", "right", "full", "semi", "left semi")],
+        *[(join, "o.at = c.ts", False) for join in ("left", "right", "full", "left semi")],
+        ("left", "c.ts >= o.at - interval 1 hour", True),
+        ("left semi", "o.at <= c.ts", True),
+        ("right", "o.at >= c.ts", True),
+    ],
+)  # fmt: skip
+def test_an_outer_join_tells_in_time_that_a_row_meets_no_other(join: str, on: str, warned: bool) -> None:
+    found = timed(f"{OUTER.format(join)} and {on}")
+    assert (found.mode, found.stateful, bool(found.warnings)) == (OutputMode.APPEND, True, warned)
+
+
+@pytest.mark.parametrize(
+    ("join", "on"),
+    [
+        *[(join, "true") for join in ("left", "left outer", "right", "full", "semi", "left semi")],
+        ("left", "o.at >= c.ts"),
+        ("left semi", "o.at >= c.ts"),
+        ("right", "o.at <= c.ts"),
+        ("full", "o.at >= c.ts"),  # Spark takes it, and never writes the orders that meet no click
+        ("full", "o.at <= c.ts"),
+        ("left", "date(o.at) = date(c.ts)"),
+        ("left", "c.ts > o.at - make_interval(0, 0, 0, 0, 1)"),
+        ("left", "c.other >= o.at"),  # Spark takes this, too, and would never write a click that meets no order
+        ("left", "true where o.at >= c.ts and o.at < c.ts + interval 1 hour"),
+    ],
+)
+def test_an_outer_join_without_a_bound_in_time_is_no_stream(join: str, on: str) -> None:
+    with pytest.raises(PenstockError, match=r"join of two streams without a bound in time") as caught:
+        timed(f"{OUTER.format(join)} and {on}")
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
+    assert f"a {join.removesuffix(' outer')} join" in caught.value.message
+    assert "bound the join in its ON" in str(caught.value.hint)
+
+
+def test_an_aggregate_over_an_outer_join_is_no_stream() -> None:
+    sql = f"{OUTER.format('left')} and o.at = c.ts".replace("c.user_id, o.at", "c.user_id, count(*) as n")
+    with pytest.raises(PenstockError, match="an aggregate over an outer join of two streams") as caught:
+        timed(f"{sql} group by c.user_id")
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
+
+
 @pytest.mark.parametrize(
     ("sql", "warning"),
     [
@@ -329,6 +449,34 @@ def test_state_without_end_is_a_warning_with_its_cure(sql: str, how: dict[str, A
 )
 def test_without_a_watermark_state_is_never_let_go_of(sql: str, warning: str) -> None:
     assert warning in shape(sql).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "window(other, '1 minute')",
+        "window(date_trunc('second', ts), '1 minute')",
+        "window(ts + interval 1 hour, '1 minute')",
+        "window(ts, '1 minute').start",
+        "user_id, session_window(other, '5 minutes')",
+    ],
+)
+def test_a_window_that_the_watermark_does_not_pass_is_never_final(window: str) -> None:
+    with pytest.raises(PenstockError, match="final when a watermark has passed it, and ts carries it") as caught:
+        timed(f"select count(*) n from shop.clicks group by {window}", emit="final")
+    assert caught.value.kind is MODEL_SETTING
+
+
+@pytest.mark.parametrize("group", ["user_id, session_window(other, '5 minutes')", "session_window(ts, '5 minutes')"])
+def test_sessions_that_spark_cannot_keep_are_no_stream(group: str) -> None:
+    # Of another column than the watermark's; or of all rows together, which Spark refuses as it plans the first batch.
+    with pytest.raises(PenstockError, match="session_window") as caught:
+        timed(f"select count(*) n from shop.clicks group by {group}")
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
+
+
+def test_the_key_of_a_distinct_window_is_called_window() -> None:
+    assert timed("select distinct window(ts, '1 minute') from shop.clicks").keys == ("window",)
 
 
 def test_rows_of_an_aggregate_are_not_deduplicated() -> None:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from sqlglot import exp
 
+from penstock.compiler.clock import clock_warnings
 from penstock.compiler.functions import functions_of, renamed
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
@@ -215,7 +216,8 @@ class _Compiler:
                 unique_columns(statement, table.unique_key, columns)
         if key := _own_key(statement, streams, table):
             raise key_in_full(table.name, key, reason, statement.at(statement.tree))
-        return Shape(OutputMode.REPLACE, (), stateful=False), reason
+        warnings = tuple(clock_warnings(statement, full=True))
+        return Shape(OutputMode.REPLACE, (), stateful=False, warnings=warnings), reason
 
     def _inputs(self, node: Mapping[str, Any], table: DynamicTable, statement: Statement) -> Iterator[Input]:
         taken = _names_in(statement)

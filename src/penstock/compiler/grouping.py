@@ -30,29 +30,39 @@ def group_keys(
         raise MODEL_NOT_INCREMENTAL.error(
             "GROUP BY with ROLLUP, CUBE or GROUPING SETS cannot be kept up to date by a stream.", at=statement.at(group)
         )
-    wanted = list(group.expressions)
-    if group.args.get("all"):
-        wanted = [each for each in node.expressions if not has_aggregate(each)]
     keys: list[str] = []
-    for expression in wanted:
+    for expression in _wanted(node, has_aggregate):
         key = _key(statement, node, expression, checks=checks)
         if key is not None and key not in keys:
             keys.append(key)
     return tuple(keys)
 
 
-def is_windowed(node: exp.Select) -> bool:
-    """Whether a SELECT groups by a window of time."""
-    group = node.args.get("group")
-    if group is None:
-        return False
-    return any(
-        _call_name(part) in {WINDOW, _SESSION} for each in group.expressions for part in meant_by(node, each).walk()
-    )
+def grouped_by(node: exp.Select, has_aggregate: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
+    """The expressions that a SELECT groups by, positions and aliases seen through."""
+    return [meant_by(node, each) for each in _wanted(node, has_aggregate)]
+
+
+def is_windowed(groups: list[exp.Expr]) -> bool:
+    """Whether one of them is a window of time, or made of one."""
+    return any(_call_name(part) in {WINDOW, _SESSION} for each in groups for part in each.walk())
+
+
+def is_session(group: exp.Expr) -> bool:
+    return _call_name(group) == _SESSION
 
 
 def session_windows(tree: exp.Expr) -> bool:
     return any(_call_name(call) == _SESSION for call in tree.find_all(exp.Anonymous))
+
+
+def _wanted(node: exp.Select, has_aggregate: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
+    group = node.args.get("group")
+    if group is None:
+        return []
+    if group.args.get("all"):
+        return [each for each in node.expressions if not has_aggregate(each)]
+    return list(group.expressions)
 
 
 def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks: bool) -> str | None:

@@ -83,7 +83,7 @@ def output_columns(node: exp.Select, rows: Rows) -> tuple[str, ...] | None:
         elif not projection.alias_or_name:
             return None
         else:
-            names.append(projection.alias_or_name)
+            names.append(projection.alias_or_name.replace(WINDOW, "window"))
     return tuple(names)
 
 
@@ -91,14 +91,30 @@ def event_columns(node: exp.Select, rows: Rows) -> frozenset[str]:
     """The event-time columns under the names of this SELECT; a window of them is one, too."""
     found: set[str] = set()
     for projection in node.expressions:
-        inner = projection.unalias()
         if projection.is_star:
             found |= rows.event
-        elif isinstance(inner, exp.Column) and inner.name.lower() in rows.event:
-            found.add(projection.alias_or_name.lower())
-        elif rows.event and any(part.name.lower() == WINDOW for part in inner.find_all(exp.Identifier, exp.Anonymous)):
-            found.add(projection.alias_or_name.lower().replace(WINDOW, "window"))
+        elif carries_event_time(projection.unalias(), rows.event):
+            found.add(plain(projection.alias_or_name))
     return frozenset(found)
+
+
+def carries_event_time(node: exp.Expr, event: frozenset[str]) -> bool:
+    """Whether Spark knows the watermark of a value: of a column of event time, and of a window of one.
+
+    Of anything else that is made of them it does not, not even of a window's start or a cast.
+    """
+    if isinstance(node, exp.Column):
+        return node.table.lower() != WINDOW and plain(node.name) in event
+    if isinstance(node, exp.Paren):
+        return carries_event_time(node.this, event)
+    if isinstance(node, exp.Anonymous) and plain(node.name) in {"window", "session_window", "window_time"}:
+        return bool(node.expressions) and carries_event_time(node.expressions[0], event)
+    return False
+
+
+def plain(name: str) -> str:
+    """A name in lower case, as the model has it."""
+    return name.lower().replace(WINDOW, "window")
 
 
 def renamed(rows: Rows, names: tuple[str, ...]) -> Rows:

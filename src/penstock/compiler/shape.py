@@ -11,7 +11,7 @@ Rules
 - With `emit: final` a windowed aggregate appends: each window once, when the watermark has passed it. A session window
   is only ever final, because its key changes as it grows.
 - What Spark's streaming cannot update is an error that names the operator and its line.
-- State that grows without end is no error; it is a warning with the cure.
+- State that grows without end is no error; it is a warning with the cure. So is a condition that asks the clock.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from typing import Literal
 
 from sqlglot import exp
 
-from penstock.compiler.bounds import has_equality, is_bounded
-from penstock.compiler.grouping import group_keys, is_windowed, session_windows
+from penstock.compiler.bounds import freed, has_equality, keeps_rows
+from penstock.compiler.clock import clock_warnings
+from penstock.compiler.grouping import group_keys, grouped_by, is_session, is_windowed, session_windows
 from penstock.compiler.rows import (
     Rows,
     below,
     both,
+    carries_event_time,
     column_aliases,
     contains_aggregate,
     event_columns,
@@ -36,6 +38,7 @@ from penstock.compiler.rows import (
     is_zero,
     output_columns,
     own_parts,
+    plain,
     renamed,
 )
 from penstock.compiler.spec import OutputMode
@@ -131,7 +134,7 @@ class _Analysis:
         self.watermarked = any(each.watermark for each in streams.values())
         sessions = emit is None and self.watermarked and session_windows(statement.tree)
         self.final = emit == "final" or sessions
-        self.sessions = sessions  # final without a word of the model
+        self.asked_final = emit == "final"
         self.aggregate: exp.Select | None = None
         self.windows = False  # whether a window was grouped by
         self.looked_up: set[str] = set()
@@ -184,6 +187,7 @@ class _Analysis:
         return Rows(streaming=True, columns=source.columns, event=event)
 
     def _joins(self, left: Rows, node: exp.Expr, ctes: Mapping[str, Rows]) -> Rows:
+        left = self._turned(left, node)
         for join in node.args.get("joins") or ():
             right = self._source(join.this, ctes)
             if left.streaming and not left.updating and right.changes:
@@ -193,12 +197,13 @@ class _Analysis:
                 self._kept(left)
                 if left.updating or right.updating:
                     raise self._cannot(f"a join of a stream with {below(left, right)}", join)
-                where = node.args.get("where")
-                if not has_equality(join, where.this if where else None):
+                where = node.args["where"].this if node.args.get("where") else None
+                if (join.kind or "").upper() == "ANTI":
+                    raise self._cannot(f"a {_join_name(join)} join of two streams", join)
+                if not has_equality(join, where):
                     raise self._cannot("a join of two streams without an equality", join)
-                waits = bool(join.side) or (join.kind or "").upper() in {"SEMI", "ANTI"}
-                outer = left.outer or right.outer or waits
-                self._bounded(left, right, node, join)
+                outer = left.outer or right.outer or keeps_rows(join)
+                self._bounded(left, right, where, join)
                 left = Rows(
                     streaming=True, joined=True, outer=outer, columns=both(left, right), event=left.event | right.event
                 )
@@ -220,6 +225,19 @@ class _Analysis:
                 self._fan_out(f"a lateral view over {below(left)}", lateral)
             left = replace(left, columns=None)
         return left
+
+    def _turned(self, rows: Rows, node: exp.Expr) -> Rows:
+        """What is made of a relation where it is read: PIVOT, UNPIVOT, TABLESAMPLE."""
+        for pivot in node.args.get("pivots") or ():
+            turns_back = bool(pivot.args.get("unpivot"))
+            if rows.streaming and not turns_back:
+                raise self._cannot("PIVOT", pivot)
+            if rows.updating:
+                self._fan_out(f"UNPIVOT over {below(rows)}", pivot)
+            rows = replace(rows, columns=None)
+        if rows.streaming and node.args.get("sample"):
+            raise self._cannot("TABLESAMPLE", node)
+        return rows
 
     def streamed(self, rows: Rows) -> None:
         """Refuse a result that is made of changes which cannot be had, or of a table that is looked up elsewhere."""
@@ -244,18 +262,30 @@ class _Analysis:
             raise self._cannot(f"a unique_key other than the key of {below} below a filter", where)
         return carried
 
-    def _bounded(self, left: Rows, right: Rows, node: exp.Expr, join: exp.Join) -> None:
-        where = node.args.get("where")
-        conditions = [each for each in (join.args.get("on"), where and where.this) if isinstance(each, exp.Expr)]
+    def _bounded(self, left: Rows, right: Rows, where: exp.Expr | None, join: exp.Join) -> None:
+        """Refuse a join that would wait for ever to tell that a row meets no other, and warn of one that keeps rows."""
+        bounds, side = freed(join, where, left, right), (join.side or "").upper()
+        if bounds.both:
+            return
+        # Spark asks one side alone of a full join; rows of the other that meet none would never be written.
+        never = {"RIGHT": not bounds.right, "FULL": True}.get(side, keeps_rows(join) and not bounds.left)
+        if never:
+            raise self._cannot(
+                f"a {_join_name(join)} join of two streams without a bound in time", join,
+                hint="Give both inputs a 'watermark:' and bound the join in its ON, such as "
+                "'b.ts between a.ts and a.ts + interval 10 minutes'.",
+            )  # fmt: skip
         if not left.event or not right.event:
             self._warn(
-                join, "one side of the join has no watermark, so all its rows are kept as state for ever",
-                "give both inputs a 'watermark:' and bound the join in time, such as "
+                join, "one side of the join has no watermark on any of its columns, so all its rows are kept as state "
+                "for ever",
+                "give both inputs a 'watermark:', keep its column, and bound the join in time, such as "
                 "'b.ts between a.ts and a.ts + interval 10 minutes'",
             )  # fmt: skip
-        elif not is_bounded(conditions, left.event | right.event):
+        else:
             self._warn(
-                join, "the join has no bound in time, so all rows of both sides are kept as state for ever",
+                join, "the join has no bound in time in both directions, on the columns of event time themselves, so "
+                "rows are kept as state for ever",
                 "add a condition such as 'b.ts between a.ts and a.ts + interval 10 minutes'",
             )  # fmt: skip
 
@@ -300,8 +330,7 @@ class _Analysis:
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         kept_left = side == "LEFT" or kind in {"SEMI", "ANTI"}
         if side == "FULL" or (kept_left and not left.streaming) or (side == "RIGHT" and left.streaming):
-            name = " ".join(word for word in (side, kind) if word and word != "OUTER").lower()
-            raise self._cannot(f"a {name} join that keeps the rows of a table beside a stream", join)
+            raise self._cannot(f"a {_join_name(join)} join that keeps the rows of a table beside a stream", join)
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -319,7 +348,7 @@ class _Analysis:
         if left.updating or right.updating:
             raise self._cannot(f"a UNION with {below(left, right)}", node)
         joined, outer = left.joined or right.joined, left.outer or right.outer
-        event = left.event & right.event
+        event = left.event & renamed(right, left.columns or ()).event  # columns meet by their place
         rows = Rows(streaming=True, joined=joined, outer=outer, columns=left.columns, event=event)
         return self._distinct(rows, node) if node.args.get("distinct") else rows
 
@@ -330,6 +359,7 @@ class _Analysis:
         columns = output_columns(node, rows)
         if not rows.streaming:
             return Rows(columns=columns)
+        self.warnings += clock_warnings(self.statement, full=False, node=node)
         self._ordered(node, rows)
         for part in own_parts(node):
             if isinstance(part, exp.Window):
@@ -349,7 +379,8 @@ class _Analysis:
         return rows
 
     def _aggregate(self, node: exp.Select, rows: Rows, aggregates: list[exp.Expr]) -> Rows:
-        here = node.args.get("group") or aggregates[0]
+        group = node.args.get("group")
+        here = group if group is not None and not group.args.get("all") else [*aggregates, node][0]
         self._kept(rows)
         if rows.changes:
             raise self._updating(here, "an aggregate over a table that replaces its rows cannot follow its changes.")
@@ -360,30 +391,56 @@ class _Analysis:
         for aggregate in aggregates:
             if any(isinstance(part, exp.Distinct) for part in own_parts(aggregate)):
                 raise self._cannot("an aggregate with DISTINCT", aggregate, hint="Use approx_count_distinct(...).")
-        windowed = is_windowed(node)
-        self.windows = self.windows or windowed
-        if windowed and not rows.event:
-            if self.sessions:
-                what = "a session_window(...)" if session_windows(here) else "a window beside a session_window(...)"
-                raise self._cannot(
-                    f"{what} over an input without a watermark", here,
-                    hint="Add 'watermark:' to that input: a session is written when it is over.",
-                )  # fmt: skip
-            if self.final:
-                which = "and its input has none" if self.watermarked else "and no input has one"
-                raise MODEL_SETTING.error(
-                    f"a window is final when a watermark has passed it, {which}.",
-                    at=self.statement.at(here), hint="Add 'watermark:' to the input, or leave 'emit: final' out.",
-                )  # fmt: skip
-            self._warn(
-                here, "without a watermark no window is ever closed, and the state of all of them is kept for ever",
-                "add a 'watermark:' to the input, with how late its rows may come",
-            )  # fmt: skip
+        rows = self._windowed(rows, grouped_by(node, contains_aggregate), here)
         if self.final:
             return replace(rows, joined=True, outer=False)
         keys = group_keys(self.statement, node, contains_aggregate, checks=self.checks_keys)
         self.aggregate = node
         return replace(rows, keys=keys, origin=keys, filtered=bool(node.args.get("having")))
+
+    def _windowed(self, rows: Rows, groups: list[exp.Expr], here: exp.Expr) -> Rows:
+        """What becomes of the event time where a SELECT groups by windows."""
+        calls = [each for each in groups if isinstance(each, exp.Anonymous) and carries_event_time(each, rows.event)]
+        if self.final and groups and all(is_session(each) for each in groups):
+            raise self._cannot("session_window(...) as the only GROUP BY column", here)
+        if is_windowed(groups):
+            self.windows = True
+            if not any(carries_event_time(each, rows.event) for each in groups):
+                self._never_closed(rows, here)
+        # Spark calls the column of a group's window after the function.
+        return replace(rows, event=rows.event | {plain(each.name) for each in calls})
+
+    def _never_closed(self, rows: Rows, here: exp.Expr) -> None:
+        """No watermark passes the windows of a GROUP BY: there is none, or it is another column's."""
+        event = " or ".join(sorted(rows.event))
+        if self.final and not self.asked_final:
+            what = "a session_window(...)" if session_windows(here) else "a window beside a session_window(...)"
+            raise self._cannot(
+                f"{what} of a column without a watermark" if event else f"{what} over an input without a watermark",
+                here, hint="A session is written when it is over: 'watermark:' of the input says when that is.",
+            )  # fmt: skip
+        if self.final:
+            raise MODEL_SETTING.error(
+                f"a window is final when a watermark has passed it, and {event} carries it: the window is of another "
+                "column, or not grouped by itself." if event else
+                "a window is final when a watermark has passed it, and "
+                f"{'its input has none' if self.watermarked else 'no input has one'}.",
+                at=self.statement.at(here),
+                hint=f"Group by window({event}, ...); its start and end can be selected." if event else
+                "Add 'watermark:' to the input, or leave 'emit: final' out.",
+            )  # fmt: skip
+        if event:
+            self._warn(
+                here, f"the watermark is of {event}, and the groups are of no window of it, so none is ever closed, "
+                "and the state of all of them is kept for ever",
+                f"group by window({event}, ...), of which start and end can be selected, or put the 'watermark:' on "
+                "the column of the window",
+            )  # fmt: skip
+        else:
+            self._warn(
+                here, "without a watermark no window is ever closed, and the state of all of them is kept for ever",
+                "add a 'watermark:' to the input, with how late its rows may come",
+            )  # fmt: skip
 
     def _distinct(self, rows: Rows, node: exp.Expr) -> Rows:
         self._kept(rows)
@@ -443,3 +500,7 @@ class _Analysis:
         return MODEL_NOT_INCREMENTAL.error(
             f"{operator} cannot be kept up to date by a stream.", at=self.statement.at(node), hint=hint
         )
+
+
+def _join_name(join: exp.Join) -> str:
+    return " ".join(word for word in (join.side, join.kind) if word and word.upper() != "OUTER").lower()
