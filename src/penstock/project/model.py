@@ -50,6 +50,9 @@ _NOT_FOLLOWED = frozenset({
     "merge_update_columns", "merge_exclude_columns", "sql_header",
 })  # fmt: skip
 
+# Likewise, if somebody wrote them: dbt fills some in by itself. `event_time` it heeds where the table is read.
+_NOT_FOLLOWED_IF_WRITTEN = frozenset({"lookback", "begin", "batch_size", "concurrent_batches"})
+
 
 @dataclass(frozen=True)
 class DynamicTable:
@@ -148,7 +151,8 @@ class _Reader:
         for key in self.config:
             if key not in OWN_KEYS and key not in _DBT_KEYS:
                 raise MODEL_KEY_UNKNOWN.error(f"config key '{key}' is unknown.", at=self.at(key), hint=_nearest(key))
-            if key in _NOT_FOLLOWED and self.config[key]:
+            written = key in _NOT_FOLLOWED_IF_WRITTEN and key in self._written
+            if written or (key in _NOT_FOLLOWED and self.config[key]):
                 raise MODEL_NOT_FOLLOWED.error(f"a dynamic table does not follow '{key}'.", at=self.at(key))
         if (self.config.get("file_format") or "delta") != "delta":
             raise MODEL_NOT_FOLLOWED.error("a dynamic table is a Delta table.", at=self.at("file_format"))
@@ -181,6 +185,11 @@ class _Reader:
         )
 
     @property
+    def _written(self) -> Mapping[str, Any]:
+        """What the project says, as it is written there: nothing that dbt fills in."""
+        return self.node.get("unrendered_config") or {}
+
+    @property
     def _enforced(self) -> bool:
         return bool((self.config.get("contract") or {}).get("enforced"))
 
@@ -203,7 +212,7 @@ class _Reader:
 
     def _on_schema_change(self) -> OnSchemaChange:
         """dbt fills in `ignore` for every model, so only a value that somebody wrote counts."""
-        if "on_schema_change" not in (self.node.get("unrendered_config") or {}):
+        if "on_schema_change" not in self._written:
             return "fail"
         return cast(OnSchemaChange, self._one_of("on_schema_change", ON_SCHEMA_CHANGE))
 
