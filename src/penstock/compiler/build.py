@@ -176,7 +176,7 @@ class _Compiler:
             # Full refresh knows no final rows: a query that is refused as a stream is refused.
             refresh_mode="incremental" if table.emit == "final" else table.refresh_mode,
             reason=reason,
-            warnings=(*shape.warnings, *(_costs(streams) if reason else ())),
+            warnings=(*shape.warnings, *(_costs(streams) if reason else ()), *_idle(table, shape, streams)),
             own_key=_own_key(statement, sources, table),
             line_map=lines,
             **_settings(table),
@@ -407,6 +407,15 @@ def _costs(streams: list[KafkaInput | TableStreamInput]) -> list[str]:
         for each in streams
         if isinstance(each, KafkaInput)
     ]
+
+
+def _idle(table: DynamicTable, shape: Shape, streams: list[KafkaInput | TableStreamInput]) -> Iterator[str]:
+    """What the model itself sets and what has no effect on it; a default of the whole project may fit others."""
+    if (at := table.own.get("buffer_limit")) is not None and (table.buffer_limit or 1) > 1:
+        if shape.mode is OutputMode.REPLACE:
+            yield f"{at}: 'buffer_limit' has no effect on a table that is refreshed in full. Cure: use 'time_window'."
+        elif not any(isinstance(each, KafkaInput) for each in streams):
+            yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: use 'time_window'."
 
 
 def _starting(start: str | StartAt) -> str | FromTimestamp | FromOffsets:

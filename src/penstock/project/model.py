@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -53,6 +53,9 @@ _NOT_FOLLOWED = frozenset({
 # Likewise, if somebody wrote them: dbt fills some in by itself. `event_time` it heeds where the table is read.
 _NOT_FOLLOWED_IF_WRITTEN = frozenset({"lookback", "begin", "batch_size", "concurrent_batches"})
 
+# Own keys that not every query heeds.
+_MAY_IDLE = ("buffer_limit", "watermark")
+
 
 @dataclass(frozen=True)
 class DynamicTable:
@@ -82,6 +85,7 @@ class DynamicTable:
     expectations: tuple[Expectation, ...] = ()
     publish: PublishSetting | None = None
     mode: Literal["micro_batch", "real_time"] = "micro_batch"
+    own: Mapping[str, Location] = field(default_factory=dict)  # where the model itself sets what may have no effect
 
 
 def is_dynamic_table(node: Mapping[str, Any]) -> bool:
@@ -182,6 +186,7 @@ class _Reader:
             expectations=self._expectations(),
             mode=cast(Literal["micro_batch", "real_time"], self._one_of("mode", MODES)),
             publish=None if published is None else read_publish(published, self.at("publish")),
+            own={key: at for key in _MAY_IDLE if self.config.get(key) and (at := self._own(key)) is not None},
         )
 
     @property
@@ -299,6 +304,11 @@ class _Reader:
 
     def at(self, key: str) -> Location:
         """Where the key is written: in the model file, its YAML file or dbt_project.yml."""
+        found = self._own(key) or _in_project_file(self.project / "dbt_project.yml", key)
+        return found or Location(self.file, 1)
+
+    def _own(self, key: str) -> Location | None:
+        """Where the model itself sets the key."""
         line = _line_of_key(self.raw, key)
         if line is not None:
             return Location(self.file, line)
@@ -308,8 +318,7 @@ class _Reader:
             path = ("models", Named(str(self.node["name"])), "config", key)
             if where.has(*path):
                 return where.at(*path)
-        found = _in_project_file(self.project / "dbt_project.yml", key)
-        return found or Location(self.file, 1)
+        return None
 
 
 def _line_of_key(raw: str, key: str) -> int | None:
