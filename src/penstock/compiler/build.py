@@ -69,7 +69,7 @@ from penstock.project.model import DynamicTable, is_dynamic_table, read_model
 from penstock.project.schemas import PartSchema
 from penstock.project.source import is_source_table, is_stream, read_source, relation_of
 from penstock.project.start import StartAt
-from penstock.project.watermark import WatermarkSetting
+from penstock.project.watermark import WatermarkSetting, no_column
 
 Manifest = Mapping[str, Any]
 
@@ -178,6 +178,7 @@ class _Compiler:
             reason=reason,
             warnings=(*shape.warnings, *(_costs(streams) if reason else ()), *_idle(table, shape, streams)),
             own_key=_own_key(statement, sources, table),
+            event_time=_event_time(table, shape),
             line_map=lines,
             **_settings(table),
         )
@@ -392,6 +393,16 @@ def _own_key(statement: Statement, streams: Mapping[str, Source], table: Dynamic
     return () if result_key(statement, keys) == given else table.unique_key
 
 
+def _event_time(table: DynamicTable, shape: Shape) -> str | None:
+    """The column of the model's own watermark; it is of rows that are appended."""
+    if table.watermark is None or shape.mode is not OutputMode.APPEND:
+        return None
+    column = table.watermark.column
+    if shape.columns is not None and column.lower() not in {name.lower() for name in shape.columns}:
+        raise no_column(column, shape.columns, table.own.get("watermark", Location(table.path)))
+    return column
+
+
 def _reason(problem: PenstockError) -> str:
     """Why a query is refreshed in full, with its place and what would help."""
     where = f" ({problem.at})" if problem.at else ""
@@ -416,6 +427,12 @@ def _idle(table: DynamicTable, shape: Shape, streams: list[KafkaInput | TableStr
             yield f"{at}: 'buffer_limit' has no effect on a table that is refreshed in full. Cure: use 'time_window'."
         elif not any(isinstance(each, KafkaInput) for each in streams):
             yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: use 'time_window'."
+
+    if (at := table.own.get("watermark")) is not None and shape.mode is not OutputMode.APPEND:
+        yield (
+            f"{at}: 'watermark' has no effect on a table that replaces its rows. Cure: leave it out; what closes "
+            "windows here is the watermark of an input."
+        )
 
 
 def _starting(start: str | StartAt) -> str | FromTimestamp | FromOffsets:
