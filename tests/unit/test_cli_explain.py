@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from model_files import Project
 from typer.testing import CliRunner
 
 from penstock.cli import explain_model
@@ -57,6 +58,37 @@ def test_whether_a_table_shares_its_reading_is_told_and_why_not(project: Path) -
     assert shared in explain(project, "clicks_clean")[1]
     assert "reading alone: it keeps state." in explain(project, "clicks_by_category")[1]
     assert "reading alone: it is computed anew" in explain(project, "top_items")[1]
+
+
+def test_when_a_table_is_written_is_what_its_inputs_allow() -> None:
+    shop = Project("shop")
+    shop.source("clicks", "clicks", {"k": "string"})
+    shop.model("rows", "select k from {clicks}")
+    kept = {
+        "topic": "select k from {clicks}",
+        "table": "select k from {rows}",
+        "both": "select k from {clicks} union all select k from {rows}",
+        "full": "select k from {clicks} order by k",
+    }
+    for name, sql in kept.items():
+        shop.model(name, "-- {{{{ config(buffer_limit=100) }}}}\n" + sql, buffer_limit=100)
+    shop.model("each", "select k from {rows}")
+    found = {name: explained(spec) for name, spec in shop.specs().items()}
+    assert {name: found[name]["when"] for name in ("topic", "table", "both", "each", "rows")} == {
+        "topic": "when 100 messages wait, or after 1 s",
+        "table": "every 1 s",
+        "both": "every 1 s; of a topic when 100 messages wait, or after 1 s",
+        "each": "every 1 s",
+        "rows": "at once",
+    }
+    warned = {name: [each for each in found[name]["warnings"] if "buffer_limit" in each] for name in kept}
+    cure = "Cure: use 'time_window'."
+    assert warned == {
+        "topic": [],
+        "table": [f"models/table.sql:1: 'buffer_limit' counts messages, and no topic is read here. {cure}"],
+        "both": [],
+        "full": [f"models/full.sql:1: 'buffer_limit' has no effect on a table that is refreshed in full. {cure}"],
+    }
 
 
 def test_json_has_the_same_facts(project: Path) -> None:

@@ -24,6 +24,7 @@ from penstock.errors.catalogue import (
     MODEL_SYNTAX,
     MODEL_UPDATING_INPUT,
     SOURCE_NOT_STREAM,
+    WATERMARK_INVALID,
 )
 
 HERE = Path(__file__).parent
@@ -69,8 +70,8 @@ def fails_with(kind: Kind, manifest: Manifest, unique_id: str, sql: str | None =
 
 
 def test_the_callers_sql_beats_the_manifests(manifest: Manifest) -> None:
-    spec = compile_model(manifest, CLEAN, "select user_id from shop.clicks", project_dir=PROJECT)
-    assert spec.sql == "select user_id from shop__clicks as clicks"
+    spec = compile_model(manifest, CLEAN, "select user_id, clicked_at from shop.clicks", project_dir=PROJECT)
+    assert spec.sql == "select user_id, clicked_at from shop__clicks as clicks"
 
 
 def test_a_source_becomes_a_kafka_input_with_the_defaults_of_its_source(manifest: Manifest) -> None:
@@ -282,6 +283,32 @@ def test_what_spark_refuses_as_a_stream_keeps_no_unique_key_either(manifest: Man
     assert spec.over_all("looked into").is_full, "a record at fault can be looked for"
     counted = compiled(manifest, add_model(manifest, "counted", COUNTED, [CLICKS], unique_key="item_id"))
     assert counted.as_full("Spark refuses it.").is_full
+
+
+def test_the_column_of_a_models_own_watermark_is_one_of_its_columns(manifest: Manifest) -> None:
+    def clicks(sql: str, column: str) -> str:
+        raw = f"-- {{{{ config(watermark='…') }}}}\n{sql}"
+        return add_model(manifest, "m", raw, [CLICKS, CLEAN], watermark={"column": column, "delay": "1 minute"})
+
+    spec = compiled(manifest, clicks("select user_id, clicked_at from shop.clicks", "CLICKED_AT"))
+    assert spec.event_time == "CLICKED_AT"
+    assert spec.hash == spec.model_copy(update={"event_time": None}).hash
+    problem = fails_with(WATERMARK_INVALID, manifest, clicks("select clicked_at as at from shop.clicks", "att"))
+    assert str(problem) == "PEN-1209 models/m.sql:1: the watermark's column 'att' does not exist. Did you mean 'at'?"
+    final = "select window, count(*) n from shop.clicks group by window(clicked_at, '1 minute')"
+    assert compiled(manifest, clicks(f"select window from ({final})", "window")).warnings, "it is an upsert"
+    unknown = compiled(manifest, clicks("select * from shop.clicks_clean", "nope"))
+    assert unknown.event_time == "nope", "the engine knows the columns, and says it"
+    assert unknown.as_full("Spark refuses it.").event_time is None
+
+
+@pytest.mark.parametrize("end", ["", " order by n"])
+def test_a_watermark_on_rows_that_are_replaced_is_a_warning(manifest: Manifest, end: str) -> None:
+    sql = f"-- {{{{ config(watermark='…') }}}}\n{COUNTED}{end}"
+    watermark = {"column": "nope", "delay": "1 minute"}
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS], watermark=watermark))
+    assert spec.warnings[-1].startswith("models/m.sql:1: 'watermark' has no effect on a table that replaces its rows")
+    assert spec.event_time is None
 
 
 def test_a_relation_that_only_a_comment_names_is_no_input(manifest: Manifest) -> None:

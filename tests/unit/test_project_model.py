@@ -153,6 +153,20 @@ def test_a_key_that_a_stream_cannot_follow_is_refused_with_its_line(key: str, va
     assert str(problem.at) == "models/m.sql:2"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("lookback", 2), ("begin", "2026-01-01"), ("batch_size", "day"), ("concurrent_batches", True)]
+)
+def test_a_key_of_microbatches_is_refused_where_somebody_wrote_it(key: str, value: object) -> None:
+    filled_in = node(f"{{{{ config(\n  {key}=1) }}}} select 1", **{key: value})
+    read(filled_in)
+    problem = failure({**filled_in, "unrendered_config": {key: value}})
+    assert (problem.kind, str(problem.at)) == (MODEL_NOT_FOLLOWED, "models/m.sql:2")
+
+
+def test_event_time_is_for_what_reads_the_table() -> None:
+    read({**node(event_time="ts"), "unrendered_config": {"event_time": "ts"}})
+
+
 def test_an_enforced_contract_gives_columns_and_constraints() -> None:
     columns = {
         "id": {"name": "id", "data_type": "bigint", "constraints": [{"type": "not_null"}, {"type": "primary_key"}]},

@@ -67,9 +67,12 @@ def _when(spec: StreamSpec) -> str:
     window = output.span(spec.trigger.time_window_ms / 1000)
     if spec.is_full:
         return f"when an input changed, at most once in {window}"
-    if spec.trigger.buffer_limit > 1:
-        return f"when {spec.trigger.buffer_limit} messages wait, or after {window}"
-    return "at once" if all(each.kind != "table_stream" for each in spec.inputs) else f"every {window}"
+    # Messages wait in their topic; of a table, what is there is taken.
+    buffered = spec.trigger.buffer_limit > 1 and any(each.kind == "kafka" for each in spec.inputs)
+    held = f"when {spec.trigger.buffer_limit} messages wait, or after {window}"
+    if all(each.kind != "table_stream" for each in spec.inputs):
+        return held if buffered else "at once"
+    return f"every {window}; of a topic {held}" if buffered else f"every {window}"
 
 
 def _state(spec: StreamSpec) -> str:

@@ -69,7 +69,7 @@ from penstock.project.model import DynamicTable, is_dynamic_table, read_model
 from penstock.project.schemas import PartSchema
 from penstock.project.source import is_source_table, is_stream, read_source, relation_of
 from penstock.project.start import StartAt
-from penstock.project.watermark import WatermarkSetting
+from penstock.project.watermark import WatermarkSetting, no_column
 
 Manifest = Mapping[str, Any]
 
@@ -177,8 +177,9 @@ class _Compiler:
             # Full refresh knows no final rows: a query that is refused as a stream is refused.
             refresh_mode="incremental" if table.emit == "final" else table.refresh_mode,
             reason=reason,
-            warnings=(*shape.warnings, *(_costs(streams) if reason else ())),
+            warnings=(*shape.warnings, *(_costs(streams) if reason else ()), *_idle(table, shape, streams)),
             own_key=_own_key(statement, sources, table),
+            event_time=_event_time(table, shape),
             line_map=lines,
             **_settings(table),
         )
@@ -382,6 +383,16 @@ def _own_key(statement: Statement, streams: Mapping[str, Source], table: Dynamic
     return () if result_key(statement, keys) == given else table.unique_key
 
 
+def _event_time(table: DynamicTable, shape: Shape) -> str | None:
+    """The column of the model's own watermark; it is of rows that are appended."""
+    if table.watermark is None or shape.mode is not OutputMode.APPEND:
+        return None
+    column = table.watermark.column
+    if shape.columns is not None and column.lower() not in {name.lower() for name in shape.columns}:
+        raise no_column(column, shape.columns, table.own.get("watermark", Location(table.path)))
+    return column
+
+
 def _reason(problem: PenstockError) -> str:
     """Why a query is refreshed in full, with its place and what would help."""
     where = f" ({problem.at})" if problem.at else ""
@@ -397,6 +408,21 @@ def _costs(streams: list[KafkaInput | TableStreamInput]) -> list[str]:
         for each in streams
         if isinstance(each, KafkaInput)
     ]
+
+
+def _idle(table: DynamicTable, shape: Shape, streams: list[KafkaInput | TableStreamInput]) -> Iterator[str]:
+    """What the model itself sets and what has no effect on it; a default of the whole project may fit others."""
+    if (at := table.own.get("buffer_limit")) is not None and (table.buffer_limit or 1) > 1:
+        if shape.mode is OutputMode.REPLACE:
+            yield f"{at}: 'buffer_limit' has no effect on a table that is refreshed in full. Cure: use 'time_window'."
+        elif not any(isinstance(each, KafkaInput) for each in streams):
+            yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: use 'time_window'."
+
+    if (at := table.own.get("watermark")) is not None and shape.mode is not OutputMode.APPEND:
+        yield (
+            f"{at}: 'watermark' has no effect on a table that replaces its rows. Cure: leave it out; what closes "
+            "windows here is the watermark of an input."
+        )
 
 
 def _starting(start: str | StartAt) -> str | FromTimestamp | FromOffsets:

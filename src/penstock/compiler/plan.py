@@ -46,7 +46,7 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
         "format_version", "name", "unique_id", "origin", "path", "sql", "stateful", "inputs", "output", "trigger",
         "shuffle_partitions", "small_batch_rows", "line_map", "follow", "functions", "deduplicate_by", "refresh_mode",
         "reason", "refused", "warnings", "publish", "maintenance", "expectations",
-        "own_key",
+        "own_key", "event_time",
     }),
     "kafka": frozenset({
         "kind", "view", "relation", "topic", "topic_pattern", "partitions", "bootstrap", "starting", "key_format",

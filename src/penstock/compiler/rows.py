@@ -83,7 +83,8 @@ def output_columns(node: exp.Select, rows: Rows) -> tuple[str, ...] | None:
         elif not projection.alias_or_name:
             return None
         else:
-            names.append(projection.alias_or_name.replace(WINDOW, "window"))
+            name = projection.alias_or_name
+            names.append("window" if name.lower() == WINDOW else name)
     return tuple(names)
 
 

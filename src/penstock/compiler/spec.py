@@ -278,7 +278,7 @@ class Origin(str, Enum):
 
 _LATER_OF_SPEC = (
     "origin", "follow", "functions", "deduplicate_by", "refresh_mode", "reason", "refused", "warnings", "maintenance",
-    "expectations", "publish", "own_key",
+    "expectations", "publish", "own_key", "event_time",
 )  # fmt: skip
 
 
@@ -315,6 +315,7 @@ class StreamSpec(Frozen):
     refused: bool = False  # the reason is Spark's or that of an input, known to the engine alone
     warnings: tuple[str, ...] = ()
     own_key: tuple[str, ...] = ()  # a unique_key that the query alone does not give its rows
+    event_time: str | None = None  # the column of its own watermark, for those who stream from it
     line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`
 
     @field_validator("functions", mode="before")
@@ -358,7 +359,7 @@ class StreamSpec(Frozen):
     def over_all(self, reason: str) -> StreamSpec:
         """The query over all that its inputs hold, whether or not a table could be kept so."""
         output = self.output.model_copy(update={"mode": OutputMode.REPLACE, "keys": ()})
-        told = {"reason": reason, "refused": True, "warnings": (), "own_key": ()}
+        told = {"reason": reason, "refused": True, "warnings": (), "own_key": (), "event_time": None}
         return self.model_copy(
             update={"output": output, "stateful": False, "sql": self.whole_sql, "follow": None, **told}
         )
@@ -369,7 +370,7 @@ class StreamSpec(Frozen):
 
     def canonical(self) -> str:
         """The JSON that is hashed: keys sorted, no white space, nothing that only tells people why."""
-        told = {"line_map", "refresh_mode", "reason", "refused", "warnings", "own_key"}
+        told = {"line_map", "refresh_mode", "reason", "refused", "warnings", "own_key", "event_time"}
         return json.dumps(self.model_dump(mode="json", exclude=told), sort_keys=True, separators=(",", ":"))
 
     @model_serializer(mode="wrap")

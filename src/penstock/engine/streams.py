@@ -122,6 +122,7 @@ class Streams:
                 return {"full": f"Spark refuses it as a stream: {told.message}"}  # the caller asks again
             raise told from problem
         tables.check_columns(schema, at)
+        tables.check_event_time(schema, spec.event_time, at)
         tables.check_contract(schema, spec.output.contract, at)
         changes = [] if full_refresh else tables.changes(session, spec.output.relation, schema, spec.name)
         how = spec.output.on_schema_change

@@ -15,7 +15,16 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    NullType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from penstock.engine.maintenance import properties
 from penstock.errors import Location
@@ -25,7 +34,9 @@ from penstock.errors.catalogue import (
     CONTRACT_BROKEN,
     MODEL_ANALYSIS,
     TABLE_CONFLICT,
+    WATERMARK_INVALID,
 )
+from penstock.project.watermark import no_column
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +94,22 @@ def check_columns(schema: StructType, at: Location) -> None:
                 at=at,
                 hint=f"Write cast(null as string) as {column.name}, or the type you mean.",
             )
+
+
+def check_event_time(schema: StructType, column: str | None, at: Location) -> None:
+    """Refuse a watermark that those who stream from the table could not set."""
+    if column is None:
+        return
+    found = next((field for field in schema.fields if field.name.lower() == column.lower()), None)
+    if found is None:
+        raise no_column(column, schema.names, at)
+    kind = found.dataType
+    if isinstance(kind, StructType) and "end" in kind.names:
+        kind = kind["end"].dataType  # a window
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        raise WATERMARK_INVALID.error(
+            f"the watermark's column '{found.name}' is {found.dataType.simpleString()}, not a timestamp.", at=at
+        )
 
 
 def ensure(spark: SparkSession, table: str, schema: StructType, stream: str, *, full_refresh: bool = False) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -50,6 +50,12 @@ _NOT_FOLLOWED = frozenset({
     "merge_update_columns", "merge_exclude_columns", "sql_header",
 })  # fmt: skip
 
+# Likewise, if somebody wrote them: dbt fills some in by itself. `event_time` it heeds where the table is read.
+_NOT_FOLLOWED_IF_WRITTEN = frozenset({"lookback", "begin", "batch_size", "concurrent_batches"})
+
+# Own keys that not every query heeds.
+_MAY_IDLE = ("buffer_limit", "watermark")
+
 
 @dataclass(frozen=True)
 class DynamicTable:
@@ -79,6 +85,7 @@ class DynamicTable:
     expectations: tuple[Expectation, ...] = ()
     publish: PublishSetting | None = None
     mode: Literal["micro_batch", "real_time"] = "micro_batch"
+    own: Mapping[str, Location] = field(default_factory=dict)  # where the model itself sets what may have no effect
 
 
 def is_dynamic_table(node: Mapping[str, Any]) -> bool:
@@ -160,7 +167,8 @@ class _Reader:
         for key in self.config:
             if key not in OWN_KEYS and key not in _DBT_KEYS:
                 raise MODEL_KEY_UNKNOWN.error(f"config key '{key}' is unknown.", at=self.at(key), hint=_nearest(key))
-            if key in _NOT_FOLLOWED and self.config[key]:
+            written = key in _NOT_FOLLOWED_IF_WRITTEN and key in self._written
+            if written or (key in _NOT_FOLLOWED and self.config[key]):
                 raise MODEL_NOT_FOLLOWED.error(f"a dynamic table does not follow '{key}'.", at=self.at(key))
         if (self.config.get("file_format") or "delta") != "delta":
             raise MODEL_NOT_FOLLOWED.error("a dynamic table is a Delta table.", at=self.at("file_format"))
@@ -190,7 +198,13 @@ class _Reader:
             expectations=self._expectations(),
             mode=cast(Literal["micro_batch", "real_time"], self._one_of("mode", MODES)),
             publish=None if published is None else read_publish(published, self.at("publish")),
+            own={key: at for key in _MAY_IDLE if self.config.get(key) and (at := self._own(key)) is not None},
         )
+
+    @property
+    def _written(self) -> Mapping[str, Any]:
+        """What the project says, as it is written there: nothing that dbt fills in."""
+        return self.node.get("unrendered_config") or {}
 
     @property
     def _enforced(self) -> bool:
@@ -215,7 +229,7 @@ class _Reader:
 
     def _on_schema_change(self) -> OnSchemaChange:
         """dbt fills in `ignore` for every model, so only a value that somebody wrote counts."""
-        if "on_schema_change" not in (self.node.get("unrendered_config") or {}):
+        if "on_schema_change" not in self._written:
             return "fail"
         return cast(OnSchemaChange, self._one_of("on_schema_change", ON_SCHEMA_CHANGE))
 
@@ -302,6 +316,11 @@ class _Reader:
 
     def at(self, key: str) -> Location:
         """Where the key is written: in the model file, its YAML file or dbt_project.yml."""
+        found = self._own(key) or _in_project_file(self.project / "dbt_project.yml", key)
+        return found or Location(self.file, 1)
+
+    def _own(self, key: str) -> Location | None:
+        """Where the model itself sets the key."""
         line = _line_of_key(self.raw, key)
         if line is not None:
             return Location(self.file, line)
@@ -311,8 +330,7 @@ class _Reader:
             path = ("models", Named(str(self.node["name"])), "config", key)
             if where.has(*path):
                 return where.at(*path)
-        found = _in_project_file(self.project / "dbt_project.yml", key)
-        return found or Location(self.file, 1)
+        return None
 
 
 def _line_of_key(raw: str, key: str) -> int | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.errors import Kind, Location, did_you_mean
+from penstock.errors import Kind, Location, PenstockError, did_you_mean
 from penstock.errors.catalogue import WATERMARK_INVALID
 from penstock.project.durations import interval, milliseconds
 from penstock.project.settings import WatermarkSettings
@@ -42,15 +42,20 @@ def read_watermark(
     if types is not None:
         known = {name.lower(): name for name in types}
         if column.lower() not in known:
-            raise WATERMARK_INVALID.error(
-                f"the watermark's column '{column}' does not exist.", at=at("column"), hint=did_you_mean(column, types)
-            )
+            raise no_column(column, types, at("column"))
         column = known[column.lower()]
         if not types[column].is_timestamp:
             raise WATERMARK_INVALID.error(
                 f"the watermark's column '{column}' is {types[column].ddl.lower()}, not a timestamp.", at=at("column")
             )
     return WatermarkSetting(column, interval(length))
+
+
+def no_column(column: str, names: Iterable[str], at: Location) -> PenstockError:
+    """PEN-1209 for a column that is not among those of the rows."""
+    return WATERMARK_INVALID.error(
+        f"the watermark's column '{column}' does not exist.", at=at, hint=did_you_mean(column, names)
+    )
 
 
 def said(value: object) -> str:
