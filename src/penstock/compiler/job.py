@@ -6,6 +6,7 @@ Rules
 - Every text of the user's (SQL, names, topics) goes through one of two functions, `literal` and `block`, that make a
   Python literal of it; nothing is spliced in raw.
 - Function names are the names of the inputs' views, which are plain by construction.
+- Where the order of rows counts (`StreamSpec.in_order`), tables that are appended to are read one file after the other.
 - A full refresh reads its inputs with `spark.read`: topics up to the offsets that the refresh has fixed, tables as they
   stand. The SQL, and how a message becomes a row, are the same in both.
 """
@@ -24,7 +25,6 @@ from penstock.compiler.spec import (
     FromTimestamp,
     KafkaInput,
     Origin,
-    OutputMode,
     Publish,
     StreamSpec,
     TableStreamInput,
@@ -303,7 +303,7 @@ def _table_stream(source: TableStreamInput, spec: StreamSpec) -> str:
         f"def {source.view}(spark: SparkSession) -> DataFrame:",
         f'    """{sentence(f"The new rows of {source.relation}.")}"""',
         *_pace(spec),
-        f'    reader = spark.readStream.format("delta").option({_LIMITS[_in_order(spec)]}){_new_rows(source)}',
+        f'    reader = spark.readStream.format("delta").option({_LIMITS[spec.in_order]}){_new_rows(source)}',
         f"    return reader.table({literal(source.relation)}){_with_watermark(source.watermark)}",
     ]
     return "\n".join(lines) + "\n"
@@ -312,14 +312,9 @@ def _table_stream(source: TableStreamInput, spec: StreamSpec) -> str:
 _LIMITS = {False: '"maxBytesPerTrigger", "64m"', True: '"maxFilesPerTrigger", "1"'}
 
 
-def _in_order(spec: StreamSpec) -> bool:
-    """Whether the last row of a key to arrive is the one that stays. Nothing else depends on the order of files."""
-    return spec.output.mode is OutputMode.UPSERT and not spec.stateful
-
-
 def _pace(spec: StreamSpec) -> list[str]:
     why = "    # One commit after the other: Spark reads the files of a batch by their size, not in their order."
-    return [why] if _in_order(spec) else []
+    return [why] if spec.in_order else []
 
 
 def _table(source: TableStreamInput) -> str:
@@ -386,6 +381,8 @@ def _stream(spec: StreamSpec) -> str:
         f"small_batch_rows={spec.small_batch_rows}",
         f"stateful={spec.stateful}",
     ]
+    if spec.in_order and any(isinstance(each, TableStreamInput) for each in spec.inputs):
+        arguments.append("in_order=True")
     if backfills(spec):
         arguments.append("backfill=True")
     if spec.output.view is not None:
