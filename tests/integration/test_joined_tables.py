@@ -142,3 +142,27 @@ def test_who_begins_with_a_table_after_its_files_were_put_together_keeps_the_new
     # Then: the row that came last is the one that stays.
     platform.until(lambda: platform.sql(f"select count(*) from {schema}.newest") == [(2,)], "both keys", 90)
     assert sorted(platform.sql(f"select * from {schema}.newest")) == [("a", 9), ("b", 10)]
+
+
+def test_the_newest_row_of_a_key_stays_whatever_place_its_partner_has_in_a_table_that_is_looked_up(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: a table that is larger than a batch, so that Spark would look up the rows in the table's order.
+    events = topic(1)
+    project = Project(schema)
+    project.source("events", events, {**COLUMNS, "item": "bigint"})
+    items = project.table("items")
+    platform.sql(f"create schema if not exists {schema}")
+    platform.sql(f"create table {items} as select id as item, concat('item ', id) as name from range(0, 5000, 1, 1)")
+    project.model("rows", "select k, v, item from {events}")
+    project.model("newest", "select r.k, r.v, i.name from {rows} r join {items} i on i.item = r.item", unique_key="k")
+    for spec in project.specs().values():
+        platform.deploy(spec)
+
+    # When: a key has several rows in a batch, the last of which meets the first row of the table.
+    produce(events, [{"k": "a", "v": v, "item": item} for v, item in enumerate((4000, 3000, 4500, 1))])
+
+    # Then: the last row is the one that stays.
+    platform.until(lambda: platform.sql(f"select * from {schema}.newest") != [], "a row", 90)
+    platform.until(lambda: platform.sql(f"select * from {schema}.newest") == [("a", 3, "item 1")], "the last row", 20,
+                   lambda: platform.sql(f"select * from {schema}.newest"))  # fmt: skip

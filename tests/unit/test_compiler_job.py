@@ -185,3 +185,13 @@ def test_a_table_is_read_file_by_file_where_the_rows_of_a_key_have_an_order(
     job = render_job(spec(inputs=(ROWS,), sql="select * from shop__rows", **changes))
     assert (IN_ORDER in job) is expected
     assert ("in_order=True" in job) is expected
+
+
+def test_what_is_joined_is_brought_to_the_rows_where_they_have_an_order() -> None:
+    sql = "select r.k, i.name from shop__rows as r join shop.items as i on i.id = r.k"
+    inputs = (ROWS, TableInput(relation="shop.items"))
+    hinted = sql.replace("select", "select /*+ BROADCAST(i) */")
+    for changes in ({"output": UPSERT}, {"publish": Publish(topic="out", key=("k",))}):
+        job = render_job(spec(inputs=inputs, sql=sql, **changes))
+        assert ast.literal_eval(assigned(job, "SQL")) == f"\n{hinted}\n"
+    assert ast.literal_eval(assigned(render_job(spec(inputs=inputs, sql=sql)), "SQL")) == f"\n{sql}\n"

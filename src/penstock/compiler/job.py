@@ -6,7 +6,8 @@ Rules
 - Every text of the user's (SQL, names, topics) goes through one of two functions, `literal` and `block`, that make a
   Python literal of it; nothing is spliced in raw.
 - Function names are the names of the inputs' views, which are plain by construction.
-- Where the order of rows counts (`StreamSpec.in_order`), tables that are appended to are read one file after the other.
+- Where the order of rows counts (`StreamSpec.in_order`), tables that are appended to are read one file after the other,
+  and tables that are joined are brought to the rows.
 - A full refresh reads its inputs with `spark.read`: topics up to the offsets that the refresh has fixed, tables as they
   stand. The SQL, and how a message becomes a row, are the same in both.
 """
@@ -17,6 +18,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from penstock.compiler.decoding import columns_decoded, judged, needs_headers, rejected, rows, select
+from penstock.compiler.lookups import broadcast
 from penstock.compiler.messages import messages
 from penstock.compiler.origins import decoder
 from penstock.compiler.spec import (
@@ -27,6 +29,7 @@ from penstock.compiler.spec import (
     Origin,
     Publish,
     StreamSpec,
+    TableInput,
     TableStreamInput,
     Watermark,
 )
@@ -45,7 +48,7 @@ from penstock.engine import runtime
 
 def render_job(spec: StreamSpec) -> str:
     """The text of job.py."""
-    parts = [f'"""{_docstring(spec)}"""\n\n{_IMPORTS}', f"SQL = {block(spec.sql)}\n"]
+    parts = [f'"""{_docstring(spec)}"""\n\n{_IMPORTS}', f"SQL = {block(_sql(spec))}\n"]
     for each in spec.inputs:
         if isinstance(each, KafkaInput):
             parts.append("\n" + _kafka(each, spec))
@@ -57,6 +60,12 @@ def render_job(spec: StreamSpec) -> str:
     parts.append("\n" + _stream(spec))
     parts.append('\nif __name__ == "__main__":\n    runtime.main(STREAM)\n')
     return "\n".join(parts)
+
+
+def _sql(spec: StreamSpec) -> str:
+    if not (spec.in_order and any(isinstance(each, TableInput) for each in spec.inputs)):
+        return spec.sql
+    return broadcast(spec.sql, [each.view for each in spec.inputs if not isinstance(each, TableInput)])
 
 
 def _docstring(spec: StreamSpec) -> str:
@@ -381,7 +390,7 @@ def _stream(spec: StreamSpec) -> str:
         f"small_batch_rows={spec.small_batch_rows}",
         f"stateful={spec.stateful}",
     ]
-    if spec.in_order and any(isinstance(each, TableStreamInput) for each in spec.inputs):
+    if spec.in_order and not all(isinstance(each, KafkaInput) for each in spec.inputs):
         arguments.append("in_order=True")
     if backfills(spec):
         arguments.append("backfill=True")

@@ -72,6 +72,7 @@ KAFKA_CONF = "spark.penstock.kafka.options"  # JSON: the profile's options, with
 PROJECT_CONF = "spark.penstock.project"
 _HISTORY_CONF = "spark.penstock.history"  # of a session whose stream reads its history
 _HISTORY_TIMES = 10
+_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 _IN_ORDER_MS = 200  # between looks of a stream that reads one file at each
 
 
@@ -238,6 +239,8 @@ def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None 
     """A session of the stream's own, the `known` one or a new one: its settings and views touch nobody else's."""
     session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
+    # A join that shuffles rows loses their order: better that it fails where there is no room for the table.
+    session.conf.set(_BROADCAST, str(2**63 - 1) if stream.in_order else spark.conf.get(_BROADCAST))
     return topic_files.session(own_session(spark, session))
 
 
