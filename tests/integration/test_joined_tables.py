@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from model_files import Project
 
+from penstock.control.maintenance import maintain
 from penstock.control.streams import start_stream, stop_stream
 
 if TYPE_CHECKING:
@@ -113,3 +114,59 @@ def test_the_newest_row_of_a_key_is_that_of_the_newest_commit_whatever_the_size_
     # Then: the row of the last commit is the one that stays.
     platform.until(lambda: platform.sql(f"select count(*) from {schema}.newest") == [(501,)], "all keys", 90)
     assert ("a", 2) in platform.sql(f"select * from {schema}.newest")
+
+
+def test_who_begins_with_a_table_after_its_files_were_put_together_keeps_the_newest_row_of_a_key(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: a table with a commit for each of ten rows of a key, whose files were put together, and one of another key.
+    events = topic(1)
+    project = Project(schema)
+    project.source("events", events, COLUMNS)
+    project.model("rows", "select k, v from {events}", time_window="100 ms")
+    project.model("newest", "select k, v from {rows}", unique_key="k")
+    specs = project.specs()
+    platform.deploy(specs["rows"])
+
+    def come(first: int, end: int) -> None:
+        for v in range(first, end):
+            produce(events, [{"k": "a" if v < 10 else "b", "v": v}])
+            platform.until(
+                lambda v=v: platform.sql(f"select count(*) from {schema}.rows") == [(v + 1,)], f"{v + 1} rows", 60
+            )
+
+    come(0, 10)
+    (done,) = maintain(platform.store, [f"{schema}.rows"])
+    assert (done["files_before"], done["files_after"], done["notes"]) == (10, 1, [])
+    come(10, 11)
+
+    # When: a stream begins with the table.
+    platform.deploy(specs["newest"])
+
+    # Then: the row that came last is the one that stays.
+    platform.until(lambda: platform.sql(f"select count(*) from {schema}.newest") == [(2,)], "both keys", 90)
+    assert sorted(platform.sql(f"select * from {schema}.newest")) == [("a", 9), ("b", 10)]
+
+
+def test_the_newest_row_of_a_key_stays_whatever_place_its_partner_has_in_a_table_that_is_looked_up(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: a table that is larger than a batch, so that Spark would look up the rows in the table's order.
+    events = topic(1)
+    project = Project(schema)
+    project.source("events", events, {**COLUMNS, "item": "bigint"})
+    items = project.table("items")
+    platform.sql(f"create schema if not exists {schema}")
+    platform.sql(f"create table {items} as select id as item, concat('item ', id) as name from range(0, 5000, 1, 1)")
+    project.model("rows", "select k, v, item from {events}")
+    project.model("newest", "select r.k, r.v, i.name from {rows} r join {items} i on i.item = r.item", unique_key="k")
+    for spec in project.specs().values():
+        platform.deploy(spec)
+
+    # When: a key has several rows in a batch, the last of which meets the first row of the table.
+    produce(events, [{"k": "a", "v": v, "item": item} for v, item in enumerate((4000, 3000, 4500, 1))])
+
+    # Then: the last row is the one that stays.
+    platform.until(lambda: platform.sql(f"select * from {schema}.newest") != [], "a row", 90)
+    platform.until(lambda: platform.sql(f"select * from {schema}.newest") == [("a", 3, "item 1")], "the last row", 20,
+                   lambda: platform.sql(f"select * from {schema}.newest"))  # fmt: skip

@@ -7,11 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.compiler import render_job, sqltext
-from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec, TableInput, Trigger, Watermark
+from penstock.compiler.spec import (
+    Column,
+    KafkaInput,
+    Output,
+    OutputMode,
+    Publish,
+    StreamSpec,
+    TableInput,
+    TableStreamInput,
+    Trigger,
+    Watermark,
+)
 from penstock.compiler.text import block, literal
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -149,3 +161,37 @@ def test_nested_paths_share_one_schema() -> None:
 def test_a_plain_table_needs_no_view() -> None:
     job = render_job(spec(inputs=(*spec().inputs, TableInput(relation="shop.items"))))
     assert "items" not in job
+
+
+ROWS = TableStreamInput(view="shop__rows", relation="shop.rows")
+UPSERT = Output(relation="shop.clean", mode=OutputMode.UPSERT, keys=("k",))
+IN_ORDER = '.option("maxFilesPerTrigger", "1")'
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"output": UPSERT}, True),
+        ({"publish": Publish(topic="out", key=("k",))}, True),
+        ({}, False),
+        ({"publish": Publish(topic="out")}, False),
+        ({"output": UPSERT, "stateful": True}, False),
+    ],
+    ids=["unique_key", "published by a key", "appended", "published without a key", "state"],
+)
+def test_a_table_is_read_file_by_file_where_the_rows_of_a_key_have_an_order(
+    changes: dict[str, object], expected: bool
+) -> None:
+    job = render_job(spec(inputs=(ROWS,), sql="select * from shop__rows", **changes))
+    assert (IN_ORDER in job) is expected
+    assert ("in_order=True" in job) is expected
+
+
+def test_what_is_joined_is_brought_to_the_rows_where_they_have_an_order() -> None:
+    sql = "select r.k, i.name from shop__rows as r join shop.items as i on i.id = r.k"
+    inputs = (ROWS, TableInput(relation="shop.items"))
+    hinted = sql.replace("select", "select /*+ BROADCAST(i) */")
+    for changes in ({"output": UPSERT}, {"publish": Publish(topic="out", key=("k",))}):
+        job = render_job(spec(inputs=inputs, sql=sql, **changes))
+        assert ast.literal_eval(assigned(job, "SQL")) == f"\n{hinted}\n"
+    assert ast.literal_eval(assigned(render_job(spec(inputs=inputs, sql=sql)), "SQL")) == f"\n{sql}\n"

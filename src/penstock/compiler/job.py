@@ -6,6 +6,8 @@ Rules
 - Every text of the user's (SQL, names, topics) goes through one of two functions, `literal` and `block`, that make a
   Python literal of it; nothing is spliced in raw.
 - Function names are the names of the inputs' views, which are plain by construction.
+- Where the order of rows counts (`StreamSpec.in_order`), tables that are appended to are read one file after the other,
+  and tables that are joined are brought to the rows.
 - A full refresh reads its inputs with `spark.read`: topics up to the offsets that the refresh has fixed, tables as they
   stand. The SQL, and how a message becomes a row, are the same in both.
 """
@@ -16,6 +18,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from penstock.compiler.decoding import columns_decoded, judged, needs_headers, rejected, rows, select
+from penstock.compiler.lookups import broadcast
 from penstock.compiler.messages import messages
 from penstock.compiler.origins import decoder
 from penstock.compiler.spec import (
@@ -25,9 +28,9 @@ from penstock.compiler.spec import (
     Function,
     KafkaInput,
     Origin,
-    OutputMode,
     Publish,
     StreamSpec,
+    TableInput,
     TableStreamInput,
     Watermark,
 )
@@ -46,7 +49,7 @@ from penstock.engine import runtime
 
 def render_job(spec: StreamSpec) -> str:
     """The text of job.py."""
-    parts = [f'"""{_docstring(spec)}"""\n\n{_IMPORTS}', f"SQL = {block(spec.sql)}\n"]
+    parts = [f'"""{_docstring(spec)}"""\n\n{_IMPORTS}', f"SQL = {block(_sql(spec))}\n"]
     if spec.functions:
         parts.append(_functions(spec.functions))
     for each in spec.inputs:
@@ -60,6 +63,12 @@ def render_job(spec: StreamSpec) -> str:
     parts.append("\n" + _stream(spec))
     parts.append('\nif __name__ == "__main__":\n    runtime.main(STREAM)\n')
     return "\n".join(parts)
+
+
+def _sql(spec: StreamSpec) -> str:
+    if not (spec.in_order and any(isinstance(each, TableInput) for each in spec.inputs)):
+        return spec.sql
+    return broadcast(spec.sql, [each.view for each in spec.inputs if not isinstance(each, TableInput)])
 
 
 def _docstring(spec: StreamSpec) -> str:
@@ -312,7 +321,7 @@ def _table_stream(source: TableStreamInput, spec: StreamSpec) -> str:
         f"def {source.view}(spark: SparkSession) -> DataFrame:",
         f'    """{sentence(f"The new rows of {source.relation}.")}"""',
         *_pace(spec),
-        f'    reader = spark.readStream.format("delta").option({_LIMITS[_in_order(spec)]}){_new_rows(source)}',
+        f'    reader = spark.readStream.format("delta").option({_LIMITS[spec.in_order]}){_new_rows(source)}',
         f"    return reader.table({literal(source.relation)}){_with_watermark(source.watermark)}",
     ]
     return "\n".join(lines) + "\n"
@@ -321,14 +330,9 @@ def _table_stream(source: TableStreamInput, spec: StreamSpec) -> str:
 _LIMITS = {False: '"maxBytesPerTrigger", "64m"', True: '"maxFilesPerTrigger", "1"'}
 
 
-def _in_order(spec: StreamSpec) -> bool:
-    """Whether the last row of a key to arrive is the one that stays. Nothing else depends on the order of files."""
-    return spec.output.mode is OutputMode.UPSERT and not spec.stateful
-
-
 def _pace(spec: StreamSpec) -> list[str]:
     why = "    # One commit after the other: Spark reads the files of a batch by their size, not in their order."
-    return [why] if _in_order(spec) else []
+    return [why] if spec.in_order else []
 
 
 def _table(source: TableStreamInput) -> str:
@@ -395,6 +399,8 @@ def _stream(spec: StreamSpec) -> str:
         f"small_batch_rows={spec.small_batch_rows}",
         f"stateful={spec.stateful}",
     ]
+    if spec.in_order and not all(isinstance(each, KafkaInput) for each in spec.inputs):
+        arguments.append("in_order=True")
     if backfills(spec):
         arguments.append("backfill=True")
     if spec.output.view is not None:

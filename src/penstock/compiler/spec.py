@@ -330,6 +330,14 @@ class StreamSpec(Frozen):
         return self.output.mode is OutputMode.REPLACE
 
     @property
+    def in_order(self) -> bool:
+        """Whether the rows of a key are taken one after the other, as they come: the last one stays in the table, or
+        they are messages with a key. What a state or a change feed gives is there once a key."""
+        if self.is_full or self.stateful or self.follow is not None:
+            return False
+        return self.output.mode is OutputMode.UPSERT or (self.publish is not None and bool(self.publish.key))
+
+    @property
     def has_table(self) -> bool:
         return self.publish is None or self.publish.table
 

@@ -103,14 +103,14 @@ def rewrite(statement: Statement, views: Mapping[str, str]) -> str:
         text = views[name]
         if not table.alias:
             unaliased.add(name)
-            text += f" as {_identifier(table.name)}"
+            text += f" as {identifier(table.name)}"
         changes.append((*_span(table.parts), text))
     for column in statement.tree.find_all(exp.Column):
         if not column.args.get("db"):
             continue
         if f"{column.text('db')}.{column.table}".lower() in unaliased:
             parts = [part for part in column.parts[:-1] if isinstance(part, exp.Identifier)]
-            changes.append((*_span(parts), _identifier(column.table)))
+            changes.append((*_span(parts), identifier(column.table)))
     sql = statement.sql
     for start, end, text in sorted(set(changes), reverse=True):
         sql = sql[:start] + text + "\n" * sql.count("\n", start, end) + sql[end:]
@@ -124,7 +124,7 @@ def qualified(statement: Statement, schema: str) -> str:
     starts = {_span(table.parts)[0] for table in plain if not table.db and table.name.lower() not in ctes}
     sql = statement.sql
     for start in sorted(starts, reverse=True):
-        sql = f"{sql[:start]}{_identifier(schema)}.{sql[start:]}"
+        sql = f"{sql[:start]}{identifier(schema)}.{sql[start:]}"
     return sql
 
 
@@ -216,7 +216,8 @@ def _span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
     return min(int(part.meta["start"]) for part in parts), max(int(part.meta["end"]) for part in parts) + 1
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """The name as SQL has it."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else "`" + name.replace("`", "``") + "`"
 
 

@@ -11,7 +11,8 @@ Rules
 - Only for tables to which rows can be appended without looking at them: no constraint, no column that may not be null
   or is made by the writer, no partitions, no feature of the protocol that is not known here. All others are left to
   delta-rs, and so are rows whose columns are not those of the table.
-- Files have the number of their rows as their statistics; whoever puts them together later writes the rest.
+- Files have the number of their rows as their statistics; whoever puts them together later (`engine.compaction`) writes
+  the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.table import ProtocolVersions
 
 # Features of Delta's protocol that ask nothing of an append, or only what is looked up below.
 _FEATURES = frozenset(
@@ -37,12 +39,8 @@ _FEATURES = frozenset(
     }
 )  # fmt: skip
 _PLAIN_VERSION, _FEATURES_VERSION = 4, 7  # of writers: constraints and a change feed at most; features by name
-_REFUSED = (
-    "delta.constraints.",
-    "delta.columnMapping.mode",
-    "delta.enableInCommitTimestamps",
-    "delta.enableRowTracking",
-)
+BY_FILE = ("delta.columnMapping.mode", "delta.enableInCommitTimestamps", "delta.enableRowTracking")
+_BY_ROW = ("delta.constraints.",)
 _CHECKPOINT_EVERY = "delta.checkpointInterval"
 
 
@@ -65,21 +63,28 @@ class Layout:
 
 def layout(table: DeltaTable) -> Layout | None:
     """How rows are appended to the table, as it was loaded; None when that is delta-rs's to do."""
-    protocol, metadata = table.protocol(), table.metadata()
-    writer = protocol.min_writer_version
-    if writer > _PLAIN_VERSION and (
-        writer != _FEATURES_VERSION or not set(protocol.writer_features or ()) <= _FEATURES
-    ):
-        return None
+    metadata = table.metadata()
     settings = metadata.configuration
+    if not is_known(table.protocol()) or metadata.partition_columns or refused(settings, (*BY_FILE, *_BY_ROW)):
+        return None
     schema = json.loads(table.schema().to_json())
-    if metadata.partition_columns or _refuses(settings) or any(_asks(field) for field in _fields(schema)):
+    if any(_asks(field) for field in _fields(schema)):
         return None
     return Layout(pa.schema(table.schema().to_arrow()), int(settings.get(_CHECKPOINT_EVERY) or 100))
 
 
-def _refuses(settings: Mapping[str, str | None]) -> bool:
-    return any(name.startswith(_REFUSED) and value not in ("none", "false") for name, value in settings.items())
+def is_known(protocol: ProtocolVersions, *, without: Set[str] = frozenset()) -> bool:
+    """Whether all that the protocol asks of a writer is known here, and no feature of these is in it."""
+    writer = protocol.min_writer_version
+    if writer <= _PLAIN_VERSION:
+        return True
+    return writer == _FEATURES_VERSION and set(protocol.writer_features or ()) <= _FEATURES - without
+
+
+def refused(settings: Mapping[str, str | None], names: tuple[str, ...]) -> str | None:
+    """The setting of a table that begins with one of these names and is on."""
+    found = (name for name, value in settings.items() if name.startswith(names) and value not in ("none", "false"))
+    return next(found, None)
 
 
 def _asks(field: Mapping[str, Any]) -> bool:
@@ -101,14 +106,14 @@ def _fields(kind: Any) -> Iterator[Mapping[str, Any]]:
 
 def append(path: Path, rows: pa.Table, version: int, app: str, app_version: int) -> None:
     """Append rows as a version of the table; FileExistsError when somebody else has made that version."""
-    file = path / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    file = path / new_name()
     try:
         with file.open("wb") as target:
             pq.write_table(rows, target, compression="snappy")
             target.flush()
             os.fsync(target.fileno())
         actions = _actions(file, rows.num_rows, {"appId": app, "version": app_version})
-        _commit(path / "_delta_log", version, actions)
+        commit(path / "_delta_log", version, actions)
     except BaseException:
         file.unlink(missing_ok=True)
         raise
@@ -128,7 +133,13 @@ def _actions(file: Path, rows: int, txn: dict[str, Any]) -> list[dict[str, Any]]
     return [{"commitInfo": told}, {"txn": txn | {"lastUpdated": now}}, {"add": added}]
 
 
-def _commit(log: Path, version: int, actions: list[dict[str, Any]]) -> None:
+def new_name() -> str:
+    """The name of a new file of rows."""
+    return f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+
+
+def commit(log: Path, version: int, actions: list[dict[str, Any]]) -> None:
+    """Write an entry of the log; FileExistsError when there is one of that version."""
     draft = log / f".{version:020d}.{uuid.uuid4().hex}.tmp"
     try:
         with draft.open("w", encoding="utf-8") as target:

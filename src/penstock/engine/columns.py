@@ -83,15 +83,20 @@ def fitted(rows: DataFrame, table: StructType) -> DataFrame:
     )
 
 
-def replace(spark: SparkSession, table: str, schema: StructType, checks: Mapping[str, str], at: Location) -> None:
-    """Give the table the columns of the schema, with the rows that it has; nothing has changed when that fails."""
+def replace(
+    spark: SparkSession, table: str, schema: StructType, checks: Mapping[str, str], at: Location, *, in_order: bool
+) -> None:
+    """Give the table the columns of the schema, with the rows that it has, in their order where they have one; nothing
+    has changed when that fails."""
     path = tables.location(spark, table)
 
     def rows() -> DataFrame:
         return _cast(spark.read.format("delta").load(path), schema)
 
     def write() -> None:
-        rows().write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+        found = _cast(tables.rows_in_order(spark, path), schema) if in_order else rows()
+        options = {"overwriteSchema": "true", **({"maxRecordsPerFile": str(tables.FILE_OF)} if in_order else {})}
+        found.write.format("delta").mode("overwrite").options(**options).save(path)
 
     before = tables.checks_of(spark, table)
     kept = dict(before.items() & checks.items())  # the others may name what goes

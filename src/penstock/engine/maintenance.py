@@ -1,10 +1,11 @@
 """Keeping tables small: files are put together, old versions and old commits go.
 
 Rules
-- Small files are put together by delta-rs, in a commit that changes no row: streams and change feeds that read the
-  table pass over it. Beside a stream that appends this goes on while it writes, for appends conflict with nothing; a
-  table whose rows are replaced is compacted between two batches of its stream. A compaction that meets a commit of
-  somebody else gives up, and comes again later. Nothing in here can make a stream fail.
+- Small files are put together in a commit that changes no row: streams and change feeds that read the table pass over
+  it. Beside a stream that appends this goes on while it writes, for appends conflict with nothing, and rows keep their
+  order (`engine.compaction`). A table whose rows are replaced needs none: delta-rs compacts it between two batches of
+  its stream. A compaction that meets a commit of somebody else gives up, and comes again later. Nothing in here can
+  make a stream fail.
 - What is no longer part of the table is deleted after `keep`, and so are change-data files and what a crash left.
   Commits are deleted from the log after `keep`, too, behind a checkpoint of the log, which holds the identities of the
   streams' batches for ever.
@@ -35,6 +36,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from penstock.checkpoint.offsets import Offset, committed_in_tables
 from penstock.checkpoint.table_ids import table_id
 from penstock.compiler.spec import StreamSpec, TableStreamInput
+from penstock.engine import compaction
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import CHANGE_NEEDS_REBUILD
 from penstock.paths import ProjectPaths
@@ -122,7 +124,11 @@ class Upkeep:
         notes = [_told(late.reader, rows_since, now)] if late and rows_since is not None and waiting else []
         files, size = self._files()
         log_before = self._log()
-        conflict = not self._compacted()
+        conflict = False
+        try:
+            conflict = not self._compacted()
+        except compaction.Unfit as why:
+            notes.append(f"its small files are left as they are: {why}")
         if conflict:
             notes.append("the compaction met another commit and comes again later")
         self._settle()
@@ -155,8 +161,11 @@ class Upkeep:
             if sum(size < SMALL for size in self._sizes()) < self._enough:
                 return True
             try:
-                self._table.optimize.compact(target_size=SMALL, max_concurrent_tasks=1)
-            except CommitFailedError:
+                if self._appends:
+                    compaction.compact(self._path, self._table, SMALL)
+                else:
+                    self._table.optimize.compact(target_size=SMALL, max_concurrent_tasks=1)
+            except (CommitFailedError, compaction.Met):
                 return False
             return True
 

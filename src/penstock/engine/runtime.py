@@ -72,6 +72,8 @@ KAFKA_CONF = "spark.penstock.kafka.options"  # JSON: the profile's options, with
 PROJECT_CONF = "spark.penstock.project"
 _HISTORY_CONF = "spark.penstock.history"  # of a session whose stream reads its history
 _HISTORY_TIMES = 10
+_BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+_IN_ORDER_MS = 200  # between looks of a stream that reads one file at each
 
 
 # What is counted of the records of a source, batch by batch.
@@ -97,6 +99,7 @@ class Stream:
     shuffle_partitions: int
     small_batch_rows: int
     stateful: bool
+    in_order: bool = False  # the rows of a key are taken as they come, of tables, too
     view: str | None = None  # what people read in the place of the table
     changes: Changes | None = None
     follow: Follow | None = None
@@ -240,6 +243,8 @@ def session_for(spark: SparkSession, stream: Stream, known: SparkSession | None 
     session = known or spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", str(stream.shuffle_partitions))
     functions.make(session, stream.functions)
+    # A join that shuffles rows loses their order: better that it fails where there is no room for the table.
+    session.conf.set(_BROADCAST, str(2**63 - 1) if stream.in_order else spark.conf.get(_BROADCAST))
     return topic_files.session(own_session(spark, session))
 
 
@@ -359,7 +364,9 @@ def start(
     )
     if history:
         return Running(sink.trigger(availableNow=True).start(), writer, checkpoint)
-    every = "0 seconds" if stream.continuous else f"{stream.time_window_ms} milliseconds"
+    # One file at each look: at the pace of its time window it would never catch up with who writes as often.
+    window = min(stream.time_window_ms, _IN_ORDER_MS) if stream.in_order else stream.time_window_ms
+    every = "0 seconds" if stream.continuous else f"{window} milliseconds"
     return Running(sink.trigger(processingTime=every).start(), writer)
 
 

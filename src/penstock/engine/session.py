@@ -101,6 +101,7 @@ def create(
         "spark.app.name": f"penstock {paths.project.name}",
         "spark.driver.memory": engine.memory,
         "spark.driver.maxResultSize": result_size(engine.memory),
+        "spark.sql.maxBroadcastTableSize": result_size(engine.memory),  # a hint asks for any; past the heap all end
         "spark.driver.extraJavaOptions": f"{_java_options(paths)} {classes}",
         "spark.jars": ",".join(str(jar) for jar in jars.fetch("engine")),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",

@@ -33,7 +33,7 @@ from penstock.checkpoint.offsets import committed
 from penstock.checkpoint.standing import standing
 from penstock.checkpoint.table_ids import relations
 from penstock.compiler import sharing
-from penstock.compiler.spec import StreamSpec
+from penstock.compiler.spec import OutputMode, StreamSpec
 from penstock.engine import (
     columns,
     expectations,
@@ -162,7 +162,8 @@ class Streams:
         if want is not None:
             app = application(spec.name, want.checkpoint_id)
             takeover.fenced(tables.location(session, table), app, self._token)
-        columns.replace(session, table, schema, dict(spec.output.checks), at)
+        in_order = spec.output.mode is OutputMode.APPEND
+        columns.replace(session, table, schema, dict(spec.output.checks), at, in_order=in_order)
         log.info("%s: its table has other columns now: %s", spec.name, "; ".join(becomes.followed))
 
     # -- start and stop -----------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 OWNER = "penstock.stream"
 _CHECK = "delta.constraints."
 _CHANGE_FEED = "delta.enableChangeDataFeed"
+FILE_OF = 1_000_000  # rows, of those that are copied in their order
+_PLACE = ("_penstock_time", "_penstock_file", "_penstock_block", "_penstock_row")
 _TRIES = 5  # commits that met one of somebody else
 
 
@@ -255,6 +258,24 @@ def checks_of(spark: SparkSession, table: str) -> dict[str, str]:
     """The constraints of the table."""
     rows = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
     return {row["key"][len(_CHECK) :]: row["value"] for row in rows if row["key"].startswith(_CHECK)}
+
+
+def rows_in_order(spark: SparkSession, path: str) -> DataFrame:
+    """All rows of a table that is appended to, in the order in which they came, to be written by one task.
+
+    Spark reads files by their size, and several tasks end their files in any order, which is then the order in which a
+    stream that begins with the table reads them.
+    """
+    rows = spark.read.format("delta").load(path)
+    file = rows.metadataColumn("_metadata")
+    # Numbers of rows rise within a task, and a task reads a block of a file from its beginning to its end.
+    parts = (
+        file["file_modification_time"], file["file_path"], file["file_block_start"], F.monotonically_increasing_id(),
+    )  # fmt: skip
+    columns = [rows[quoted_name(name)] for name in rows.columns]
+    placed = rows.select(*columns, *(part.alias(name) for part, name in zip(parts, _PLACE, strict=True)))
+    ordered = placed.repartition(1).sortWithinPartitions(*_PLACE)
+    return ordered.select(*(ordered[quoted_name(name)] for name in rows.columns))
 
 
 def rewrite(

@@ -5,6 +5,7 @@ Rules
   table: the stream goes on from there under its own name, and a commit that is in already is not made again.
 - Both writers are fenced before: an engine that was thought dead neither adds to the old rows nor to the new ones.
 - A commit that fails leaves the table as it was, with its constraints.
+- Rows of a table that is appended to keep the order in which they came.
 - Streams that are rebuilt together take over upstream first. Each has read the hidden tables above it to their end: its
   checkpoint goes on with the tables that have their rows now (`checkpoint.moved`).
 - What the topic of a published stream lacks of the new rows is published with the same identity: what differs from the
@@ -197,7 +198,7 @@ def _rows(session: SparkSession, token: int, member: Member, source: str, mark: 
     tables.rewrite(
         session,
         table,
-        lambda: _replace(session, source, path, member.app, mark),
+        lambda: _replace(session, source, path, member.app, mark, in_order=spec.output.mode is OutputMode.APPEND),
         checks={},
         before=before,
         at=member.at,
@@ -305,9 +306,12 @@ def _make_sure(session: SparkSession, spec: StreamSpec) -> None:
         tables.ensure(session, table, session.table(tables.quoted(beside(table))).schema, stream, full_refresh=True)
 
 
-def _replace(session: SparkSession, source: str, path: str, app: str, mark: Mark) -> None:
-    rows = _with_comments(session, session.read.format("delta").load(source), path)
+def _replace(session: SparkSession, source: str, path: str, app: str, mark: Mark, *, in_order: bool) -> None:
+    rows = tables.rows_in_order(session, source) if in_order else session.read.format("delta").load(source)
+    rows = _with_comments(session, rows, path)
     options = {"overwriteSchema": "true", "txnAppId": app, "txnVersion": str(mark.version), "userMetadata": app}
+    if in_order:
+        options["maxRecordsPerFile"] = str(tables.FILE_OF)
     rows.write.format("delta").mode("overwrite").options(**options).save(path)
     found = Mark.of(DeltaTable(path).transaction_version(app))
     if found != mark:
