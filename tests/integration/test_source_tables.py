@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,9 @@ def test_a_source_table_is_the_latest_row_of_each_key_with_either_writer(
     assert look() == [(1, "Ada Lovelace", ["a", "b"]), (3, "Cy", [])], "it is filled when it is deployed"
     assert platform.store.progress(users)[-1].writer == writer
 
-    produce(name, [user(3, None), user(4, "Di")], partition=1)
-    produce(name, [user(2, "Bob again"), user(4, "moved here later")], partition=0)
+    now = time.time_ns() // 1_000_000
+    produce(name, [user(3, None), user(4, "Di")], partition=1, timestamp=now)
+    produce(name, [user(2, "Bob again"), user(4, "moved here later")], partition=0, timestamp=now + 1)
     wanted = [(1, "Ada Lovelace", ["a", "b"]), (2, "Bob again", []), (4, "moved here later", [])]
     platform.until(lambda: look() == wanted, "the changes", last=look)
 
