@@ -60,6 +60,15 @@ sources:
         columns:
           - {{name: item_id, data_type: string}}
 """
+CONTRACT = """\
+models:
+  - name: promised
+    config: {contract: {enforced: true}}
+    constraints: [{type: check, name: positive, expression: price > 0}]
+    columns:
+      - {name: item_id, data_type: string, constraints: [{type: not_null}]}
+      - {name: price, data_type: double}
+"""
 
 
 @dataclass(frozen=True)
@@ -384,7 +393,7 @@ def test_empty_makes_the_table_and_starts_nothing(project: DbtProject, platform:
 
 
 def test_every_mistake_is_one_line_with_the_file_and_line_of_the_model(
-    project: DbtProject, platform: Platform, clicks: str
+    project: DbtProject, platform: Platform, clicks: str, produce: Produce
 ) -> None:
     schema = project.schema
     head = "{{ config(materialized='dynamic_table') }}\n"
@@ -415,8 +424,24 @@ def test_every_mistake_is_one_line_with_the_file_and_line_of_the_model(
         assert platform.store.find_desired(f"{schema}.{name}") is None
     assert "Traceback" not in ran.text
 
-    replaced = project.dbt("run", "--select", "taken", "--full-refresh")
-    assert replaced.message("taken") == "NEW generation 1", replaced.text
+    # Mended, they run; a contract that is kept has its constraints in the table, and they stop a row that breaks them.
+    project.write("models/schema.yml", CONTRACT)
+    mended = project.dbt("run", "--select", "taken", "promised", "--full-refresh")
+    assert mended.message("taken") == mended.message("promised") == "NEW generation 1", mended.text
+    stream = f"{schema}.promised"
+    rows = lambda: sorted(platform.sql(f"select item_id, price from {stream}"))  # noqa: E731
+    kept = [("a", 1.5), ("a", 1.5), ("b", 2.0)]
+    platform.until(lambda: rows() == kept, "the rows that keep the contract", 60, rows)
+    found = dict(platform.sql(f"show tblproperties {stream}"))
+    constraints = {name: found.get(f"delta.constraints.{name}") for name in ("item_id_not_null", "positive")}
+    assert constraints == {"item_id_not_null": "`item_id` is not null", "positive": "price > 0"}
+    produce(clicks, [{"price": -1}])
+    told = lambda: platform.store.actual(stream).error or ""  # noqa: E731
+    place, name = f"topic '{clicks}', partition 0, offset 3", f"PEN-1321 {schema}/models/promised.sql"
+    broken = "its row does not hold item_id_not_null (`item_id` is not null) and positive (price > 0)."
+    platform.until(lambda: f"{stream}: {place}: {broken}" in told(), "the record and the constraints", 90, told)
+    assert told().startswith(name)
+    assert rows() == kept
 
 
 def test_a_table_that_a_stream_writes_is_not_replaced_by_another_kind_of_model(

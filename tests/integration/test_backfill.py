@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from model_files import Project
 
 from penstock.checkpoint import backfill
 from penstock.compiler.spec import FromTimestamp, StreamSpec, Trigger
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     MakeSpec = MakeTopic = Platform = Produce = Any
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 HISTORY = 6000
 
@@ -106,3 +107,57 @@ def test_a_history_is_loaded_in_few_large_batches_and_goes_on_live_without_a_sea
     platform.until(lambda: read(rows) == total + 300, "what came meanwhile", 60, lambda: read(rows))
     assert platform.store.progress(rows.name, 1)[0].rows_in <= 200
     assert since < datetime.now(timezone.utc) - timedelta(seconds=1)
+
+
+def test_a_history_whose_partitions_are_of_different_age_has_no_late_rows(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: partitions a day apart, and a history of which a batch of ten times the model's has a quarter.
+    events, began = topic(2, name="skewed"), datetime(2026, 3, 1, tzinfo=timezone.utc)
+    project = Project(schema)
+    project.source(
+        "events", events, {"v": "bigint", "at": "timestamp from timestamp"}, {"column": "at", "delay": "1 minute"},
+        start={"from": "earliest", "backfill": "batch"},
+    )  # fmt: skip
+
+    project.source(
+        "live", events, {"v": "bigint", "at": "timestamp from timestamp"}, {"column": "at", "delay": "1 minute"}
+    )
+
+    def send(hour: int, count: int) -> None:
+        at = began + timedelta(hours=hour)
+        rows = [{"v": n} for n in range(count)]
+        produce(events, rows, partition=hour // 24 % 2, timestamp=int(at.timestamp() * 1000))
+
+    hours = [*range(4), *range(24, 28)]
+    for hour in hours:
+        send(hour, 100)
+    per_hour = "select window.start as hour, count(*) as n from {events} group by window(at, '1 hour')"
+    project.model("counts", per_hour, max_batch_rows=20)
+    project.model("finals", per_hour, max_batch_rows=20, emit="final")
+    project.model("strict", per_hour.replace("events", "live"), max_batch_rows=200)
+    project.model("firsts", "select v, at from {events}", max_batch_rows=20, deduplicate_by=["v", "at"])
+    specs = project.specs()
+    for spec in specs.values():
+        platform.deploy(spec)
+
+    # Then: no hour lacks a row. The last one is not over, and is final when there is something newer.
+    def become(name: str, want: list[tuple[datetime, int]]) -> None:
+        hour = {"firsts": "at"}.get(name, "hour")
+        n = {"firsts": "count(*)"}.get(name, "sum(n)")
+        query = f"select unix_timestamp({hour}), {n} from {schema}.{name} group by 1 order by 1"
+        rows = [(int(hour.timestamp()), count) for hour, count in want]
+        look = lambda: (platform.sql(query), rows, platform.store.actual(f"{schema}.{name}"))  # noqa: E731
+        platform.until(lambda: platform.sql(query) == rows, f"the hours of {name}", 90, look)
+
+    history = [(began + timedelta(hours=hour), 100) for hour in hours]
+    for name, want in (("counts", history), ("finals", history[:-1]), ("firsts", history)):
+        become(name, want)
+    # Without a backfill it does, and that is told.
+    strict = f"{schema}.strict: rows are left out because they are older than the watermark"
+    platform.until(lambda: strict in (platform.paths.logs / "engine.log").read_text(), strict)
+    send(48, 5)
+    become("counts", [*history, (began + timedelta(hours=48), 5)])
+    become("finals", history)
+    for spec in specs.values():
+        assert platform.store.actual(spec.name).restarts == 0, "going on live is no failure"

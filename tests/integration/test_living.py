@@ -17,10 +17,12 @@ import pytest
 from deltalake import DeltaTable, PostCommitHookProperties
 from model_files import Project
 
+from penstock.compiler.spec import Function, Publish
 from penstock.control.maintenance import maintain
 from penstock.control.streams import start_stream, stop_stream
 from penstock.errors import PenstockError
-from penstock.errors.catalogue import CONSTRAINT_BROKEN, EXPECTATION_BROKEN, STREAM_FAILED
+from penstock.errors.catalogue import CONSTRAINT_BROKEN, EXPECTATION_BROKEN, PUBLISH_NULL_KEY, STREAM_FAILED
+from penstock.project.expectations import Expectation
 from penstock.store import StreamState
 
 if TYPE_CHECKING:
@@ -115,21 +117,40 @@ def test_a_failure_names_the_record_and_the_others_go_on(
     checked = checked.model_copy(
         update={"output": checked.output.model_copy(update={"checks": (("positive", "v >= 0"), ("named", "k <> ''"))})}
     )
+    called = make_spec("called", name, "select k,\n  sane(v) as v\nfrom input").model_copy(
+        update={
+            "functions": (
+                Function(name="rules.sane", called="sane", signature="(v bigint) RETURNS bigint",
+                         body=raising.replace("price", "value")),
+            ),
+            "line_map": (4, 5, 6),
+        }
+    )  # fmt: skip
+    # A record before that one has no key either, but its row is left out.
+    kept = make_spec("kept", name, "select if(v in (-7, 3), null, k) as k, v from input", keys=("k",)).model_copy(
+        update={
+            "publish": Publish(topic=f"{name}-kept", key=("k",)),
+            "expectations": (Expectation(name="other", expect="v <> 3", on_violation="drop"),),
+        }
+    )
+    counted = make_spec(
+        "counted", name, "select nullif(k, 'b') as k, count(*) as n from input group by 1", keys=("k",), stateful=True
+    ).model_copy(update={"publish": Publish(topic=f"{name}-counted", key=("k",), table=False)})
     others = make_spec("others", name, "select k, v from input")
     for partition in (0, 1):
         produce(name, [{"k": "a", "v": n} for n in range(20)], partition=partition)
     produce(name, [{"k": "b", "v": -7}], partition=1)
     produce(name, [{"k": "c", "v": n} for n in range(20)], partition=1)
-    for spec in (raises, grouped, checked, others):
+    for spec in (raises, grouped, called, checked, kept, counted, others):
         platform.deploy(spec)
 
     def told(stream: str) -> str:
         return platform.store.actual(stream).error or ""
 
     place = f"topic '{name}', partition 1, offset 20: "
-    for spec in (raises, grouped, checked):
+    for spec in (raises, grouped, called, checked, kept, counted):
         platform.until(
-            lambda spec=spec: place in told(spec.name), f"the record that {spec.name} failed of", 120,
+            lambda spec=spec: place in told(spec.name), f"the record that {spec.name} failed of", 180,
             lambda spec=spec: platform.store.actual(spec.name),
         )  # fmt: skip
     for spec in (raises, grouped):
@@ -138,6 +159,11 @@ def test_a_failure_names_the_record_and_the_others_go_on(
     assert platform.store.actual(checked.name).error_code == CONSTRAINT_BROKEN.code
     broken = f"models/checked.sql:3: {checked.name}: {place}its row does not hold positive (v >= 0)."
     assert broken in told(checked.name)
+    assert platform.store.actual(called.name).error_code == STREAM_FAILED.code
+    assert f"{called.name}: {place}value below zero: -7." in told(called.name)
+    for spec in (kept, counted):
+        assert platform.store.actual(spec.name).error_code == PUBLISH_NULL_KEY.code
+        assert f"{spec.name}: {place}its row is published by k, which is null." in told(spec.name)
     assert "batch 0 failed of one record" in (platform.paths.logs / "engine.log").read_text()
     platform.until(lambda: platform.sql(f"select count(*) from {others.name}") == [(61,)], "the others' rows", 60)
     again = platform.store.actual(raises.name).restarts
@@ -191,7 +217,7 @@ def test_tables_are_maintained_while_streams_write_and_read_them(
 
 
 @pytest.mark.deep
-def test_old_files_are_deleted_in_time_while_the_table_is_written_and_read(
+def test_files_are_put_together_and_old_ones_deleted_in_time_while_the_table_is_written_and_read(
     platform: Platform, schema: str, topic: MakeTopic, produce: Produce
 ) -> None:
     # Given: a table that is maintained every minute, the least there is, and a stream that reads it.
@@ -220,12 +246,20 @@ def test_old_files_are_deleted_in_time_while_the_table_is_written_and_read(
     assert len(replaced) == 3
     assert all(file.exists() for file in replaced)
 
-    # When nobody asks for anything, then they are deleted, and whoever writes or reads notices nothing.
+    by_hand = DeltaTable(str(table)).version()
+
+    def compacted() -> bool:
+        commits = DeltaTable(str(table)).history()
+        return any(each["operation"] == "OPTIMIZE" and each["version"] > by_hand for each in commits)
+
+    # When nobody asks for anything, then they are deleted, and what came since is put together; whoever writes or reads
+    # notices nothing.
     with flowing(produce, events) as flow, reading(platform, f"select count(*) from {schema}.rows") as seen:
         platform.until(
             lambda: not any(file.exists() for file in replaced), "the old files to be deleted", 150,
             lambda: [file.name for file in replaced if file.exists()],
         )  # fmt: skip
+        platform.until(compacted, "the small files to be put together", 150)
         sent, looks = len(flow.sent), len(seen)
         platform.until(lambda: len(flow.sent) > sent + 20 and len(seen) > looks + 1, "more messages and looks")
     assert seen == sorted(seen), "no row was ever missing"

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from model_files import Project
@@ -187,10 +188,84 @@ def test_rows_of_every_kind_reach_their_topics_whoever_writes_them(
     assert len(partitions.topics[to["lines"]].partitions) == 3
 
 
+def test_keys_and_values_each_have_a_format_of_their_own(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    # Given: rows by every format of a key and of a value, with the key in the value and without.
+    project = Project(schema)
+    events = topic(1)
+    project.source("events", events, {"k": "string", "v": "bigint", "at": "timestamp from timestamp"})
+    own = "select nullif(k, 'nobody') as k, v from {events}"
+    plain = "select k, v from {events}"
+    models = {
+        "json_json": (own, {"key": "k", "key_format": "json"}),
+        "two_json": (own, {"key": ["v", "k"]}),
+        "string_avro": (NESTED, {"key": "k", "key_format": "string", "value": "avro", "key_in_value": False}),
+        "avro_json": (plain, {"key": "v", "key_format": "avro"}),
+        "two_avro_json": (plain, {"key": ["k", "v"], "key_format": "avro", "key_in_value": True}),
+        "protobuf_json": (plain, {"key": "k", "key_format": "protobuf", "key_in_value": False}),
+        "json_protobuf": (plain, {"key": "v", "key_format": "json", "value": "protobuf", "key_in_value": False}),
+        "by_group": ("select k, v % 2 as odd, count(*) as n from {events} group by 1, 2 having count(*) < 2", {}),
+    }
+    to = {name: f"{schema}-{name}" for name in models}
+    for name, (sql, publish) in models.items():
+        project.model(name, sql, publish={"topic": to[name], "table": name == "by_group", **publish})
+    for spec in project.specs().values():
+        platform.deploy(spec)
+    sent = [('Zoë "x"', 1), ("nobody", 2), ("a", 3)]
+    at = datetime(2026, 2, 3, 4, 5, 6, 789000, timezone.utc)
+    produce(events, [(k, {"k": k, "v": v}) for k, v in sent], timestamp=int(at.timestamp() * 1000))
+    zoe = sent[0][0]
+
+    def decoder(form: str, name: str, part: str) -> Any:
+        if form == "avro":
+            avro, context = AvroDeserializer(client), SerializationContext(to[name], part)
+            return lambda raw: avro(raw, context)
+        if form == "protobuf":
+            protobuf = _in_protobuf(client, to[name], part, tmp_path)
+            return lambda raw: {field.name: value for field, value in protobuf(raw).ListFields()}
+        return _json if form == "json" else bytes.decode
+
+    def become(name: str, key: str, value: str, want: list[tuple[Any, Any]]) -> None:
+        there = lambda: read_topic(platform.bootstrap, to[name])  # noqa: E731
+        last = lambda: (there(), platform.store.actual(f"{schema}.{name}"))  # noqa: E731
+        platform.until(lambda: len(there()) >= len(want), f"the messages of {name}", 60, last)
+        decode = decoder(key, name, MessageField.KEY), decoder(value, name, MessageField.VALUE)
+        found = [(each.key, each.value) for each in read_topic(platform.bootstrap, to[name], *decode)]
+        assert sorted(found, key=lambda each: repr(each[0])) == sorted(want, key=lambda each: repr(each[0])), name
+
+    # Then: a key in JSON is the value of its column, or an object in the order of the setting. It can be null.
+    become("json_json", "text", "json", [
+        ('"Zoë \\"x\\""', {"k": zoe, "v": 1}), ("null", {"k": None, "v": 2}), ('"a"', {"k": "a", "v": 3}),
+    ])  # fmt: skip
+    become("two_json", "text", "json", [
+        ('{"v":1,"k":"Zoë \\"x\\""}', {"k": zoe, "v": 1}), ('{"v":2,"k":null}', {"k": None, "v": 2}),
+        ('{"v":3,"k":"a"}', {"k": "a", "v": 3}),
+    ])  # fmt: skip
+    # And: Avro says every type, to whoever reads it with the schema that is registered; the key is not in the value.
+    become("string_avro", "text", "avro", [
+        (k, {
+            "v": v, "price": Decimal(f"{v}.00"), "at": at, "nested": {"k": k, "vs": [v, v + 1]}, "by_name": {"one": v},
+            "day": at.date(), "nothing": None, "raw": k.encode(),
+        }) for k, v in sent
+    ])  # fmt: skip
+    # And: the format of the key is not that of the value.
+    become("avro_json", "avro", "json", [(v, {"k": k, "v": v}) for k, v in sent])
+    become("two_avro_json", "avro", "json", [({"k": k, "v": v}, {"k": k, "v": v}) for k, v in sent])
+    become("protobuf_json", "protobuf", "json", [({"k": k}, {"v": v}) for k, v in sent])
+    become("json_protobuf", "json", "protobuf", [(v, {"k": k}) for k, v in sent])
+    # And: by several columns of a group, which is taken back by its key alone.
+    row = lambda k, odd: ({"k": k, "odd": odd}, {"k": k, "odd": odd, "n": 1})  # noqa: E731
+    groups = [row(zoe, 1), row("nobody", 0), row("a", 1)]
+    become("by_group", "json", "json", groups)
+    produce(events, [{"k": "a", "v": 5}])
+    become("by_group", "json", "json", [*groups, ({"k": "a", "odd": 1}, None)])
+
+
 def _in_protobuf(client: SchemaRegistryClient, topic: str, part: str, folder: Path) -> Any:
     """As a consumer reads it that made its classes of the schema that is registered."""
     registered = client.get_latest_version(f"{topic}-{part}").schema.schema_str
-    module = python_of(registered, folder, f"nested_{part}")
+    module = python_of(registered, folder, f"{topic}_{part}".replace("-", "_"))
     (message,) = (each for each in vars(module).values() if isinstance(each, type))
     read, context = ProtobufDeserializer(message, {"use.deprecated.format": False}), SerializationContext(topic, part)
     return lambda raw: read(raw, context)

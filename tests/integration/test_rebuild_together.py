@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -285,3 +286,76 @@ def test_a_published_table_tells_its_topic_what_the_new_rows_change(world: World
     assert world.rows("counts") == before
     world.send(("k1", 52))
     until("counts", {"k": "k1", "n": 4}, lambda: latest(read("counts"))["k1"])
+
+
+def test_groups_that_are_filtered_and_windows_that_are_written_once_are_built_beside(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    # Given: HAVING, whose rows come and go, sessions and windows, which are written when the watermark has passed them.
+    project, events, began = Project(schema), topic(2, name="timed"), 1_772_323_200  # 2026-03-01 in UTC
+    columns = {"k": "string", "v": "bigint", "at": "timestamp from timestamp"}
+    project.source("timed", events, columns, {"column": "at", "delay": "1 second"})
+    world, sent = World(platform, produce, project, events), list[tuple[str, int, int]]()
+
+    def send(*rows: tuple[str, int, int]) -> None:
+        """Key, number, and the second that it is sent in."""
+        for k, v, second in rows:
+            produce(events, [(k, {"k": k, "v": v})], timestamp=(began + second) * 1000)
+        sent.extend(rows)
+
+    def define(total: str, least: int) -> dict[str, StreamSpec]:
+        group = f"select k, {total}, {{}} from {{{{timed}}}} group by k"
+        start = f"unix_timestamp({{}}.start) - {began} as began"
+        project.model("often", group.format("count(*) as n") + f" having count(*) >= {least}")
+        project.model("visits", f"{group.format(start.format('session_window'))}, session_window(at, '10 seconds')")
+        project.model("minutes", f"{group.format(start.format('window'))}, window(at, '1 minute')", emit="final")
+        return project.specs()
+
+    def expected(value: Callable[[list[int]], int], least: int) -> dict[str, Rows]:
+        passed = max(second for *_, second in sent) - 1  # the watermark
+        often = sorted((k, value(each), len(each)) for k, each in _grouped((k, v) for k, v, _ in sent).items()
+                       if len(each) >= least)  # fmt: skip
+        minutes = _grouped(((k, second // 60 * 60), v) for k, v, second in sent)
+        visits: dict[tuple[str, int], list[int]] = {}
+        ends: dict[tuple[str, int], int] = {}
+        for k, v, second in sorted(sent, key=lambda each: (each[0], each[2])):
+            last = next((key for key in reversed(visits) if key[0] == k and second < ends[key]), None)
+            key = last or (k, second)
+            visits.setdefault(key, []).append(v)
+            ends[key] = second + 10
+        return {
+            "often": often,
+            "visits": sorted((k, value(each), at) for (k, at), each in visits.items() if ends[k, at] <= passed),
+            "minutes": sorted((k, value(each), at) for (k, at), each in minutes.items() if at + 60 <= passed),
+        }
+
+    send(("a", 1, 0), ("a", 2, 9), ("b", 3, 5), ("a", 4, 30), ("b", 5, 70), ("c", 6, 200))
+    old = define("max(v) as most", 3)
+    assert old["often"].follow is not None
+    for spec in old.values():
+        platform.deploy(spec)
+    world.become(**expected(max, 3))
+    runs = {spec.name: platform.store.actual(spec.name).run_id for spec in old.values()}
+
+    # When: each gets another column, and HAVING takes in more groups, while messages come.
+    new = define("sum(v) as total", 2)
+    platform.deploy(new["often"], full_refresh=True)
+    platform.store.set_wanted(beside(new["often"].name), Wanted.STOPPED)  # it is held back for a while
+    assert world.rebuild(new["visits"], new["minutes"]) == ["REBUILD"] * 2
+    send(("b", 7, 201), ("c", 8, 205), ("d", 9, 300))
+    world.become(often=expected(max, 3)["often"])
+    assert platform.store.actual(old["often"].name).run_id == runs[old["often"].name]
+    platform.store.set_wanted(beside(new["often"].name), Wanted.RUNNING)
+    world.taken_over(*new.values())
+
+    # Then: they have what the new definitions make of all messages, and go on: groups come, windows are over.
+    world.become(**expected(sum, 2))
+    send(("d", 10, 301), ("c", 11, 400), ("e", 12, 500))
+    world.become(**expected(sum, 2))
+
+
+def _grouped(pairs: Iterable[tuple[Any, int]]) -> dict[Any, list[int]]:
+    found: dict[Any, list[int]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

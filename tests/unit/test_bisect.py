@@ -14,7 +14,7 @@ from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, Strea
 from penstock.control.waiting import wait_for
 from penstock.engine.culprit import Culprits, Failure, blamed, is_of_records
 from penstock.errors import Location, PenstockError
-from penstock.errors.catalogue import BROKER_UNREACHABLE, CONSTRAINT_BROKEN, STREAM_FAILED
+from penstock.errors.catalogue import BROKER_UNREACHABLE, CONSTRAINT_BROKEN, PUBLISH_NULL_KEY, STREAM_FAILED
 from penstock.paths import ProjectPaths
 from penstock.store import Store
 
@@ -142,6 +142,8 @@ def test_only_failures_of_records_are_looked_into() -> None:
     assert is_of_records(failed, spec(stateful=True))
     assert is_of_records(broken, spec())
     assert not is_of_records(broken, spec(stateful=True)), "many records make one row"
+    assert is_of_records(PUBLISH_NULL_KEY.error("x"), spec())
+    assert is_of_records(PUBLISH_NULL_KEY.error("x"), spec(stateful=True)), "each record of the group has that key"
     assert not is_of_records(failed, spec(mode=OutputMode.REPLACE))
     assert not is_of_records(BROKER_UNREACHABLE.error("x"), spec())
 

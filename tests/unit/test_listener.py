@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import uuid
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec
-from penstock.engine.listener import ProgressListener
+from penstock.engine.listener import Batch, BatchDone, ProgressListener
 
 SPEC = StreamSpec(
     name="shop.a", unique_id="model.shop.a", path="models/a.sql", sql="select k from clicks", stateful=False,
@@ -42,3 +46,21 @@ def test_what_comes_late_of_a_run_before_is_not_taken_for_the_one_that_runs() ->
     listener.onQueryIdle(cast(Any, SimpleNamespace(runId=own)))
     listener.onQueryTerminated(cast(Any, SimpleNamespace(runId=own, exception="it broke")))
     assert (ends, store.heard) == (["it broke"], 1)
+
+
+def test_rows_that_are_left_out_as_late_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    own, recorded = uuid.uuid4(), []
+    store = SimpleNamespace(record_progress=lambda progress, **_: recorded.append(progress))
+    writer = SimpleNamespace(written=lambda _: None)
+    listener = ProgressListener(cast(Any, store), SPEC, {}, 1, 1, cast(Any, writer), lambda _: None)
+    listener.onQueryStarted(cast(Any, SimpleNamespace(runId=own)))
+    caplog.set_level(logging.WARNING)
+    for batch, late in enumerate((0, 3, 4)):
+        operators = [{"numRowsTotal": 1, "numRowsDroppedByWatermark": each} for each in (0, late)]
+        told = {"batchId": batch, "sources": [], "stateOperators": operators}
+        listener.onQueryProgress(BatchDone(Batch(str(own), json.dumps(told))))
+    assert len(recorded) == 3
+    (told_once,) = [each.getMessage() for each in caplog.records]
+    assert told_once.startswith(
+        "shop.a: rows are left out because they are older than the watermark, first in batch 1;"
+    )

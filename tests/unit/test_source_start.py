@@ -55,6 +55,29 @@ def test_a_history_is_loaded_in_batches_from_a_time_or_from_the_beginning(tmp_pa
     assert "maxOffsetsPerTrigger" not in job
 
 
+@pytest.mark.parametrize(
+    ("sql", "watermark", "paced"),
+    [
+        pytest.param("window(at, '1 hour')", True, "70, at_once=True", id="what is late is left out"),
+        pytest.param("window(at, '1 hour')", False, "70", id="nothing is late"),
+        pytest.param(None, True, "70", id="without state nothing is left out"),
+    ],
+)
+def test_a_history_is_loaded_at_once_where_rows_could_be_taken_for_late(
+    sql: str | None, watermark: bool, paced: str, tmp_path: Path
+) -> None:
+    delay = ", watermark: {column: at, delay: 1 minute}" if watermark else ""
+    source = table(
+        f"{{topic: t, start: {{from: earliest, backfill: batch}}{delay}}}",
+        "{name: at, data_type: timestamp, meta: {stream: {from: timestamp}}}",
+    )
+    text = (
+        "select at from shop.clicks" if sql is None else f"select {sql} as w, count(*) as n from shop.clicks group by 1"
+    )
+    job = render_job(compiled(source, tmp_path, sql=text, max_batch_rows=70))
+    assert f".options(**runtime.paced(spark, {paced}))" in job
+
+
 def test_offsets_are_numbers_or_ends(tmp_path: Path) -> None:
     start = read("{topic: t, start: {offsets: {0: 42, 1: latest, 2: earliest}}}", tmp_path).start
     assert isinstance(start, StartAt)

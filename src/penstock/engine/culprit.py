@@ -4,8 +4,9 @@ Rules
 - A stream that failed is looked into in a thread of its own, one at a time and for a bounded time, while it waits for
   its next try: parts of the failed batch are read again and computed without being written.
 - What is found is added to the stream's error in the store, and told at once should the same batch fail again.
-- Only failures that a record can be at fault for are looked into: an error of the query, a broken constraint or a
-  broken expectation. A constraint on rows that many records make together says nothing of one of them.
+- Only failures that a record can be at fault for are looked into: an error of the query, a broken constraint, a broken
+  expectation, or a row that is published by a key that is null. A constraint on rows that many records make together
+  says nothing of one of them; that their key is null does.
 - A record is blamed only if it fails by itself in the same way.
 """
 
@@ -28,15 +29,17 @@ from penstock.checkpoint.bisect import Range, bounds, culprit, failed_ranges
 from penstock.compiler.spec import StreamSpec
 from penstock.engine import failures, jobs, pools, runtime, snapshot
 from penstock.errors import Kind, PenstockError
-from penstock.errors.catalogue import CONSTRAINT_BROKEN, EXPECTATION_BROKEN, STREAM_FAILED
+from penstock.errors.catalogue import CONSTRAINT_BROKEN, EXPECTATION_BROKEN, PUBLISH_NULL_KEY, STREAM_FAILED
 from penstock.paths import ProjectPaths, safe_name
+from penstock.project.sparktypes import quoted
 from penstock.store import Store
 
 log = logging.getLogger(__name__)
 
 BUDGET = 90.0  # seconds for one batch
-_OF_RECORDS = (STREAM_FAILED, CONSTRAINT_BROKEN, EXPECTATION_BROKEN)
-_OF_ROWS = (CONSTRAINT_BROKEN, EXPECTATION_BROKEN)
+_OF_SINGLE_ROWS = (CONSTRAINT_BROKEN, EXPECTATION_BROKEN)  # that one record makes
+_OF_ROWS = (*_OF_SINGLE_ROWS, PUBLISH_NULL_KEY)
+_OF_RECORDS = (STREAM_FAILED, *_OF_ROWS)
 
 
 @dataclass(frozen=True)
@@ -146,21 +149,33 @@ def is_of_records(problem: PenstockError, spec: StreamSpec) -> bool:
     """Whether a record may be at fault for a failure, and could be found."""
     if spec.is_full or problem.kind not in _OF_RECORDS:
         return False
-    return not (problem.kind in _OF_ROWS and spec.stateful)
+    return not (problem.kind in _OF_SINGLE_ROWS and spec.stateful)
 
 
 def broken(rows: DataFrame, spec: StreamSpec, kind: Kind) -> PenstockError | None:
-    """The constraints or expectations that some of the rows do not hold, as an error of that kind."""
-    checks = dict(spec.output.checks)
-    if kind is EXPECTATION_BROKEN:
-        checks = {each.name: each.expect for each in spec.expectations if each.on_violation == "fail"}
+    """What some of the rows do not hold, as an error of that kind."""
+    if kind is not EXPECTATION_BROKEN and not spec.stateful:
+        for each in spec.expectations:
+            rows = rows.where(each.expect) if each.on_violation == "drop" else rows  # the others are not written
+    checks = _checks(spec, kind)
     counts = [F.expr(f"count_if(not coalesce(({check}), false))").alias(name) for name, check in checks.items()]
     found = rows.agg(*counts).first() if counts else None
     names = [name for name in checks if found is not None and found[name]]
     if not names:
         return None
+    if kind is PUBLISH_NULL_KEY:
+        return kind.error(f"{spec.name}: its row is published by {', '.join(names)}, which is null.")
     told = " and ".join(name if name == checks[name] else f"{name} ({checks[name]})" for name in names)
     return kind.error(f"{spec.name}: its row does not hold {told}.")
+
+
+def _checks(spec: StreamSpec, kind: Kind) -> dict[str, str]:
+    """Name -> condition of what must hold for each row, when a failure of this kind says that it does not."""
+    if kind is PUBLISH_NULL_KEY:
+        return {column: f"{quoted(column)} is not null" for column in (spec.publish.key if spec.publish else ())}
+    if kind is EXPECTATION_BROKEN:
+        return {each.name: each.expect for each in spec.expectations if each.on_violation == "fail"}
+    return dict(spec.output.checks)
 
 
 def blamed(problem: PenstockError, record: Range, of_record: PenstockError) -> PenstockError:

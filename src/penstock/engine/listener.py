@@ -5,6 +5,8 @@ Rules
 - An exception here would vanish in the JVM: each is logged, and the stream goes on.
 - A listener tells of one run, the first that starts after it was made. Spark tells of batches and ends later than they
   happen: what comes late of a run before, in the same session, is not this one's.
+- Rows that are left out because they are older than the watermark are told of in the log, once in a run: that they may
+  come late is what a watermark is for, but one that is too strict should not go unseen.
 - Of a batch Spark is asked for its text, once. PySpark's own listener asks for each part of it by itself, a call into
   the JVM each, and has the JVM look through all its jars for a class, once for each source that is counted.
 """
@@ -87,6 +89,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self._ended = ended
         self._run: str | None = None  # Spark tells of a start before it returns from it
         self.is_close = False  # the stream has read about all that there is
+        self._told_late = False
         self._in_jvm: JavaObject | None = None
 
     @property
@@ -110,6 +113,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             found = json.loads(event.progress.json)
             self.is_close = int(found.get("numInputRows") or 0) <= _LITTLE
             written = self._writer.written(int(found["batchId"]))
+            self._tell_late(found)
             self._store.record_progress(
                 self._progress(found, written),
                 engine_token=self._token,
@@ -119,6 +123,15 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
             )
         except Exception:
             log.exception("%s: progress could not be recorded", self._spec.name)
+
+    def _tell_late(self, found: dict[str, Any]) -> None:
+        late = any(int(each.get("numRowsDroppedByWatermark") or 0) for each in found.get("stateOperators") or ())
+        if late and not self._told_late:
+            self._told_late = True
+            log.warning(
+                "%s: rows are left out because they are older than the watermark, first in batch %s; give it a longer "
+                "delay, or read a history with backfill: batch", self._spec.name, found["batchId"],
+            )  # fmt: skip
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         if self._is_own(event.runId):

@@ -4,7 +4,9 @@ Rules
 - A job is a `Stream`: a function that builds the streaming DataFrame, and how and where its rows are written.
 - `start` is the only place that starts a query; the engine and a job on its own both go through it.
 - A stream with a backfill first reads what is there, in large batches, and ends by itself; whoever runs it notes that
-  (`checkpoint.backfill`) and starts it again, on the same checkpoint, as it then stays.
+  (`checkpoint.backfill`) and starts it again, on the same checkpoint, as it then stays. One that could take rows for
+  late reads it in a single batch: of partitions that cover different times, one would bring the watermark past what
+  another has still to give.
 - A stream that replaces its table is no Spark query but a loop of the engine's own (`engine.refresh`), with the same
   life. So is one that shares the reading of its topic with others (`engine.shared`), on the same checkpoint.
 """
@@ -175,10 +177,13 @@ def kafka_options(
     return {"kafka.bootstrap.servers": bootstrap(spark, explicit), **java_options(options, partial(keys.opened, spark))}
 
 
-def paced(spark: SparkSession, max_rows: int, min_rows: int = 1, delay_ms: int = 0) -> dict[str, str]:
-    """How many messages a batch reads: many while a stream reads its history, else as the model says."""
+def paced(
+    spark: SparkSession, max_rows: int, min_rows: int = 1, delay_ms: int = 0, *, at_once: bool = False
+) -> dict[str, str]:
+    """How many messages a batch reads: many, or all `at_once`, while a stream reads its history, else as the model
+    says."""
     if spark.conf.get(_HISTORY_CONF, "false") == "true":
-        return {"maxOffsetsPerTrigger": str(max_rows * _HISTORY_TIMES)}
+        return {} if at_once else {"maxOffsetsPerTrigger": str(max_rows * _HISTORY_TIMES)}
     held = {"minOffsetsPerTrigger": str(min(min_rows, max_rows)), "maxTriggerDelay": f"{delay_ms}ms"}
     return {"maxOffsetsPerTrigger": str(max_rows), **(held if min_rows > 1 else {})}
 

@@ -83,8 +83,8 @@ class StartAt(BaseModel):
 
     backfill: Literal["batch"] | None = Field(
         default=None,
-        description="`batch`: what is there when the stream begins is read in batches ten times as large as "
-        "`max_batch_rows`; then the stream goes on as its model says, at the same offset.",
+        description="`batch`: what is there when the stream begins is read in large batches; then the stream goes "
+        "on as its model says, at the same offset.",
     )
 
     @model_validator(mode="after")
