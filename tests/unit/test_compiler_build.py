@@ -302,6 +302,20 @@ def test_the_column_of_a_models_own_watermark_is_one_of_its_columns(manifest: Ma
     assert unknown.as_full("Spark refuses it.").event_time is None
 
 
+def test_a_watermark_of_the_whole_project_is_of_the_tables_that_have_its_column(manifest: Manifest) -> None:
+    watermark = {"column": "clicked_at", "delay": "1 minute"}
+
+    def below(sql: str) -> Watermark | None:
+        above = add_model(manifest, "m", sql, [CLICKS], watermark=watermark)
+        assert compiled(manifest, above).event_time is None, "whoever set it set it for others, too"
+        (read,) = compiled(manifest, add_model(manifest, "n", "select * from shop.m", [above])).inputs
+        assert isinstance(read, TableStreamInput)
+        return read.watermark
+
+    assert below("select user_id, CLICKED_AT from shop.clicks") == Watermark(**watermark)
+    assert below("select user_id from shop.clicks") is None
+
+
 @pytest.mark.parametrize("end", ["", " order by n"])
 def test_a_watermark_on_rows_that_are_replaced_is_a_warning(manifest: Manifest, end: str) -> None:
     sql = f"-- {{{{ config(watermark='…') }}}}\n{COUNTED}{end}"

@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -242,7 +242,7 @@ class _Compiler:
                 yield TableStreamInput(
                     view=view_name(relation, taken),
                     relation=relation,
-                    watermark=_watermark(above.watermark),
+                    watermark=_watermark(self._watermark_of(upstream, above)),
                     **self._rows_of(upstream),
                 )
             else:
@@ -275,12 +275,19 @@ class _Compiler:
         shape = self.shape_of(node)
         return {"rows": shape.mode.value, "keys": shape.keys if shape.mode is OutputMode.UPSERT else ()}
 
+    def _watermark_of(self, node: Mapping[str, Any], table: DynamicTable) -> WatermarkSetting | None:
+        """The event time of a dynamic table's rows; not one that the whole project has and this table does not."""
+        watermark = table.watermark
+        if watermark is None or "watermark" in table.own:
+            return watermark
+        return None if _lacks(self.shape_of(node).columns, watermark.column) else watermark
+
     def _shape_of(self, node: Mapping[str, Any]) -> Shape:
         table = read_model(node, self.project)
         streams: dict[str, Source] = {}
         for upstream in self.upstream(node):
             if is_dynamic_table(upstream):
-                watermark = read_model(upstream, self.project).watermark
+                watermark = self._watermark_of(upstream, read_model(upstream, self.project))
                 streams[relation_of(upstream).lower()] = Source(
                     None, watermark.column if watermark else None, **self._rows_of(upstream)
                 )
@@ -384,13 +391,19 @@ def _own_key(statement: Statement, streams: Mapping[str, Source], table: Dynamic
 
 
 def _event_time(table: DynamicTable, shape: Shape) -> str | None:
-    """The column of the model's own watermark; it is of rows that are appended."""
-    if table.watermark is None or shape.mode is not OutputMode.APPEND:
-        return None
+    """The column of the watermark that the model itself sets; it is of rows that are appended."""
+    at = table.own.get("watermark")
+    if table.watermark is None or at is None or shape.mode is not OutputMode.APPEND:
+        return None  # a default of the whole project may fit others
     column = table.watermark.column
-    if shape.columns is not None and column.lower() not in {name.lower() for name in shape.columns}:
-        raise no_column(column, shape.columns, table.own.get("watermark", Location(table.path)))
+    if shape.columns is not None and _lacks(shape.columns, column):
+        raise no_column(column, shape.columns, at)
     return column
+
+
+def _lacks(names: Sequence[str] | None, column: str) -> bool:
+    """Whether the column is known to be missing."""
+    return names is not None and column.lower() not in {name.lower() for name in names}
 
 
 def _reason(problem: PenstockError) -> str:

@@ -315,7 +315,7 @@ class StreamSpec(Frozen):
     refused: bool = False  # the reason is Spark's or that of an input, known to the engine alone
     warnings: tuple[str, ...] = ()
     own_key: tuple[str, ...] = ()  # a unique_key that the query alone does not give its rows
-    event_time: str | None = None  # the column of its own watermark, for those who stream from it
+    event_time: str | None = None  # the column of the watermark that its model sets, for those who stream from it
     line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`
 
     @field_validator("functions", mode="before")
