@@ -241,12 +241,12 @@ def test_the_plan_and_a_run_say_that_the_profile_names_another_cluster(
     kafka = KafkaSettings(bootstrap="b:1")
     save_settings(paths, RuntimeSettings(target="dev", schema="shop", kafka=kafka))
     deployed(store, paths, None)
-    (planned,) = project_plan(store, paths, kafka, [Model(spec())], project=None)
+    (planned,), _ = project_plan(store, paths, kafka, [Model(spec())], project=None)
     assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, MOVED)
     with pytest.raises(PenstockError, match=r"PEN-3005 .*is on another cluster: offsets mean nothing there"):
         deploy(store, paths, spec())
     renamed = KafkaSettings(bootstrap="renamed:1")
-    (planned,) = project_plan(store, paths, renamed, [Model(spec())], project=None)
+    (planned,), _ = project_plan(store, paths, renamed, [Model(spec())], project=None)
     assert planned.verdict is Verdict.NO_OP
 
 

@@ -217,10 +217,10 @@ def plan(
         models, problems = compiled_models(session, manifest, unique_ids, everything=not words)
         project = None if words else whole_project(manifest)
         if against is not None:
-            planned = plan_against(models, before, project=project, full_refresh=full_refresh)
+            planned, refused = plan_against(models, before, project=project, full_refresh=full_refresh)
         else:
             store = stack.enter_context(session.store()) if session.has_store() else None
-            planned = project_plan(
+            planned, refused = project_plan(
                 store,
                 session.paths,
                 session.settings().kafka,
@@ -229,6 +229,7 @@ def plan(
                 full_refresh=full_refresh,
                 engine=read_endpoint(session.paths) is not None,
             )
+        problems += refused
     if ui.is_json:
         specs = {model.spec.name: model.spec for model in models}
         streams = [
