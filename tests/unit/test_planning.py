@@ -22,6 +22,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
 )
+from penstock.control.clusters import Asked
 from penstock.control.planning import Built, Deployed, Model, Planned, Project, judged, orphans, plan_streams
 from penstock.control.project_plan import UNCHECKED, plan_against, project_plan
 from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
@@ -319,7 +320,7 @@ def cost(
     kafka = RAW.inputs[0].model_copy(update={"bootstrap": "b:9092", **changes})
     spec = RAW.model_copy(update={"inputs": (kafka,)})
     old = Desired("shop.raw", 1, "", "", "g1", Wanted.RUNNING, 0.0)
-    return CostMeter(paths, KafkaSettings(), broker or Broker()).measure(spec, old)
+    return CostMeter(paths, KafkaSettings(), broker or Broker(), Asked()).measure(spec, old)
 
 
 def test_messages_that_retention_removed_after_they_were_read_are_lost(

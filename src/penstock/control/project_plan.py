@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from penstock.compiler.plan import Verdict
 from penstock.compiler.spec import StreamSpec
-from penstock.control.clusters import moved_sources
+from penstock.control.clusters import Asked, moved_sources
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams
 from penstock.control.planning import Deployed, Model, Planned, Project, deployable, judged, orphans, plan_streams
@@ -40,14 +40,15 @@ def project_plan(
     """What deploying the models does, and which of them it would not take; with the whole `project` orphans, too."""
     deployed = deployed_streams(store) if store is not None else {}
     models, problems = deployable(models, deployed)
+    asked = Asked()
     if store is not None:
-        models = [replace(each, moved=moved_sources(store, paths, each.spec, kafka)) for each in models]
+        models = [replace(each, moved=moved_sources(store, paths, each.spec, asked, kafka)) for each in models]
     planned = plan_streams(models, deployed, full_refresh=full_refresh)
     if store is not None:
         planned = _with_columns(store, models, deployed, planned, full_refresh=full_refresh, engine=engine)
     topics = TopicWatch()
     try:
-        meter = CostMeter(paths, kafka, topics)
+        meter = CostMeter(paths, kafka, topics, asked)
         specs = {model.spec.name: model.spec for model in models}
         planned = [
             judged(each, meter.measure(specs[each.stream], store.desired(each.stream)))
