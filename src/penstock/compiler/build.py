@@ -154,7 +154,7 @@ class _Compiler:
         functions = functions_of(self.manifest, unique_id)
         sql = renamed(rewrite(statement, {each.relation.lower(): each.view for each in streams}), functions)
         sql, follow = _following(sql, shape, statement, streams)
-        return StreamSpec(
+        spec = StreamSpec(
             name=table.name,
             unique_id=unique_id,
             origin=Origin.LIVE_TEST if live else Origin.MODEL,
@@ -177,12 +177,13 @@ class _Compiler:
             # Full refresh knows no final rows: a query that is refused as a stream is refused.
             refresh_mode="incremental" if table.emit == "final" else table.refresh_mode,
             reason=reason,
-            warnings=(*shape.warnings, *(_costs(streams) if reason else ()), *_idle(table, shape, streams)),
+            warnings=(*shape.warnings, *(_costs(streams) if reason else ())),
             own_key=_own_key(statement, sources, table),
             event_time=_event_time(table, shape),
             line_map=lines,
             **_settings(table),
         )
+        return spec.model_copy(update={"warnings": (*spec.warnings, *_idle(table, spec))})
 
     def _choice(
         self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable
@@ -423,15 +424,18 @@ def _costs(streams: list[KafkaInput | TableStreamInput]) -> list[str]:
     ]
 
 
-def _idle(table: DynamicTable, shape: Shape, streams: list[KafkaInput | TableStreamInput]) -> Iterator[str]:
+def _idle(table: DynamicTable, spec: StreamSpec) -> Iterator[str]:
     """What the model itself sets and what has no effect on it; a default of the whole project may fit others."""
     if (at := table.own.get("buffer_limit")) is not None and (table.buffer_limit or 1) > 1:
-        if shape.mode is OutputMode.REPLACE:
+        if spec.is_full:
             yield f"{at}: 'buffer_limit' has no effect on a table that is refreshed in full. Cure: use 'time_window'."
-        elif not any(isinstance(each, KafkaInput) for each in streams):
-            yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: use 'time_window'."
+        elif not any(isinstance(each, KafkaInput) for each in spec.inputs):
+            cure = (
+                "leave it out; rows by key are taken in order, as they come" if spec.in_order else "use 'time_window'"
+            )
+            yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: {cure}."
 
-    if (at := table.own.get("watermark")) is not None and shape.mode is not OutputMode.APPEND:
+    if (at := table.own.get("watermark")) is not None and spec.output.mode is not OutputMode.APPEND:
         yield (
             f"{at}: 'watermark' has no effect on a table that replaces its rows. Cure: leave it out; what closes "
             "windows here is the watermark of an input."
