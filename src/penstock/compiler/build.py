@@ -23,6 +23,7 @@ from penstock.compiler.clock import clock_warnings
 from penstock.compiler.functions import functions_of, renamed
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
+from penstock.compiler.lookups import refuse_joined_tables
 from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
@@ -183,6 +184,8 @@ class _Compiler:
             line_map=lines,
             **_settings(table),
         )
+        if spec.in_order and any(isinstance(each, TableInput) for each in inputs):
+            refuse_joined_tables(parse(spec.sql, spec.path, lines), [each.view for each in streams])
         return spec.model_copy(update={"warnings": (*spec.warnings, *_idle(table, spec))})
 
     def _choice(
