@@ -4,7 +4,8 @@ Rules
 - A row is readable from the moment its commit has its final name. Renaming or linking a file sets its change time
   (ctime), so the log tells this afterwards and nobody has to poll while the streams run.
 - The Kafka timestamp of a row is its column `at`; of a row that is replaced by key, that of its newest message.
-- A file that was written anew for other rows of it tells nothing new: the first commit with a timestamp counts.
+- Where rows are replaced, a file that was written anew for other rows of it tells nothing new: the first commit with a
+  timestamp counts. Of rows that are appended each counts, also those of one millisecond.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ def commits(table: Path, *, since: float = 0.0) -> Iterator[Commit]:
             yield Commit(at, rows, tuple(files))
 
 
-def latencies(table: Path, *, sent_from: float, sent_to: float) -> list[float]:
+def latencies(table: Path, *, sent_from: float, sent_to: float, replaced: bool = False) -> list[float]:
     """Milliseconds from the message's timestamp to the row being readable, for messages of a stretch of time."""
     found: list[float] = []
     before: set[float] = set()
     for commit in commits(table, since=sent_from):
         sent = [each for file in commit.files for each in _sent(file) if sent_from <= each <= sent_to]
         found.extend((commit.at - each) * 1000 for each in sent if each not in before)
-        before.update(sent)
+        before.update(sent if replaced else ())
     return found
 
 

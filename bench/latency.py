@@ -53,7 +53,7 @@ def _measured(
         for number in range(rounds):
             for rate in rates:
                 for each in contenders:
-                    values = _turn(each, place, rate, warm, stretch)
+                    values = _turn(each, place, rate, warm, stretch, replaced=counted)
                     found.setdefault((each.name, rate), []).append(values)
                     p50, p99 = (percentile(values, share) for share in (0.5, 0.99))
                     note(
@@ -77,15 +77,15 @@ def _first(contender: Contender, place: Site, warm: float, counted: bool) -> Non
     contender.pause()
 
 
-def _turn(contender: Contender, place: Site, rate: int, warm: float, counted: float) -> list[float]:
+def _turn(contender: Contender, place: Site, rate: int, warm: float, stretch: float, *, replaced: bool) -> list[float]:
     contender.resume()
     with Steady(place.bootstrap, _topics[contender.name], rate):
         time.sleep(warm)
         begun = time.time()
-        time.sleep(counted)
+        time.sleep(stretch)
         ended = time.time()
         # The rows sent last must be in, too, or the slowest would not count.
         until(lambda: bool(latencies(contender.table, sent_from=ended, sent_to=ended + 3600)), "the last rows", every=1)
-    values = latencies(contender.table, sent_from=begun, sent_to=ended)
+    values = latencies(contender.table, sent_from=begun, sent_to=ended, replaced=replaced)
     contender.pause()
     return values

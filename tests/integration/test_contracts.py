@@ -142,7 +142,7 @@ def models(schema: str, topic: str, sql: dict[str, str]) -> dict[str, StreamSpec
 def planned(platform: Platform, *specs: StreamSpec) -> tuple[str, tuple[str, ...]]:
     """The verdict of `penstock plan` on the first of some models."""
     models = [Model(spec) for spec in specs]
-    made = project_plan(platform.store, platform.paths, platform.settings.kafka, models, project=None, engine=True)
+    made, _ = project_plan(platform.store, platform.paths, platform.settings.kafka, models, project=None, engine=True)
     return made[0].verdict.value, made[0].reasons
 
 

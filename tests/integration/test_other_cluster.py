@@ -79,7 +79,7 @@ def test_a_stream_does_not_go_on_with_the_offsets_of_another_cluster(
     assert producer.flush(30) == 0
     assert end_offsets(there, name) == end_offsets(here, name)
     moved = at(rows, there)
-    (planned,) = project_plan(platform.store, platform.paths, platform.settings.kafka, [Model(moved)], project=None)
+    (planned,), _ = project_plan(platform.store, platform.paths, platform.settings.kafka, [Model(moved)], project=None)
     assert (planned.verdict, planned.reasons) == (
         "REBUILD",
         (f"{rows.inputs[0].relation} is on another cluster: offsets mean nothing there",),

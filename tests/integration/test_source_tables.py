@@ -12,7 +12,7 @@ from source_files import column, entries
 
 from penstock.compiler import StreamSpec, compile_source_table
 from penstock.compiler.spec import TableInput
-from penstock.control.dropping import refuse_drop
+from penstock.control.dropping import dropped_with
 from penstock.control.source_tables import deploy_source_table
 from penstock.control.streams import drop_stream, restart_stream
 from penstock.errors import PenstockError
@@ -142,9 +142,9 @@ def test_a_stream_joins_a_source_table_as_it_stands_and_starts_again_when_it_is_
     platform.until(lambda: look()[2:] == [("third", "Ada")], "the third click", last=look)
 
     with pytest.raises(PenstockError, match=f"PEN-3023.*read by {joined.name}"):
-        refuse_drop(platform.store, users)
+        dropped_with(platform.store, users)
     drop_stream(platform.store, joined.name)
-    refuse_drop(platform.store, users)
+    assert dropped_with(platform.store, users) == []
     drop_stream(platform.store, users)
     assert platform.sql(f"show tables in {schema}") == []
     assert platform.sql(f"show tables in penstock__{schema}") == []

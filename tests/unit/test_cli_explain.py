@@ -73,21 +73,32 @@ def test_when_a_table_is_written_is_what_its_inputs_allow() -> None:
     for name, sql in kept.items():
         shop.model(name, "-- {{{{ config(buffer_limit=100) }}}}\n" + sql, buffer_limit=100)
     shop.model("each", "select k from {rows}")
+    by_key = {"buffer_limit": 50, "time_window": "1 minute", "unique_key": "k"}
+    for name in ("table", "both"):
+        shop.model(f"{name}_by_key", "-- {{{{ config(buffer_limit=50) }}}}\n" + kept[name], **by_key)
     found = {name: explained(spec) for name, spec in shop.specs().items()}
-    assert {name: found[name]["when"] for name in ("topic", "table", "both", "each", "rows")} == {
+    assert {name: found[name]["when"] for name in found if name != "full"} == {
         "topic": "when 100 messages wait, or after 1 s",
         "table": "every 1 s",
         "both": "every 1 s; of a topic when 100 messages wait, or after 1 s",
         "each": "every 1 s",
         "rows": "at once",
+        # In order, a file at each look.
+        "table_by_key": "every 200 ms",
+        "both_by_key": "every 200 ms; of a topic when 50 messages wait, or after 1 min",
     }
-    warned = {name: [each for each in found[name]["warnings"] if "buffer_limit" in each] for name in kept}
-    cure = "Cure: use 'time_window'."
+    warned = {name: [each for each in found[name]["warnings"] if "buffer_limit" in each] for name in found}
+    counts, cure = "'buffer_limit' counts messages, and no topic is read here.", "Cure: use 'time_window'."
     assert warned == {
         "topic": [],
-        "table": [f"models/table.sql:1: 'buffer_limit' counts messages, and no topic is read here. {cure}"],
+        "table": [f"models/table.sql:1: {counts} {cure}"],
         "both": [],
         "full": [f"models/full.sql:1: 'buffer_limit' has no effect on a table that is refreshed in full. {cure}"],
+        "table_by_key": [
+            f"models/table_by_key.sql:1: {counts} Cure: leave it out; rows by key are taken in order, as they come."
+        ],
+        "both_by_key": [],
+        **{name: [] for name in ("each", "rows")},
     }
 
 

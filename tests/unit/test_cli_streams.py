@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli import dbt
 from penstock.cli.main import app
 from penstock.cli.streams import resolve
-from penstock.compiler.spec import Output, OutputMode, StreamSpec, TableInput, TableStreamInput
+from penstock.compiler.spec import Origin, Output, OutputMode, StreamSpec, TableInput, TableStreamInput
 from penstock.engine.maintenance import Done
 from penstock.errors import PenstockError
 from penstock.paths import ProjectPaths
@@ -185,6 +185,28 @@ def test_a_table_that_a_deployed_stream_reads_is_not_dropped(paths: ProjectPaths
     assert "PEN-3024 Dynamic table 'shop.clicks' is read by shop.items, shop.sums." in said
     assert "Drop them first: 'penstock drop shop.items'." in said
     assert "PEN-4002" in invoke(paths, "drop", "items", "--yes").stderr, "what nobody reads is asked of the engine"
+
+
+def test_the_live_tests_of_a_table_are_dropped_with_it(
+    paths: ProjectPaths, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.engine.process.read_endpoint", lambda _paths: object())
+    looked_up, streamed = TableInput(relation="shop.clicks"), TableStreamInput(view="v", relation="shop.clicks")
+    live = {"origin": Origin.LIVE_TEST}
+    of_clicks = [reading("audit.unique", looked_up), reading("audit.not_null", streamed)]
+    items = reading("shop.items", streamed)
+    for each in (items, *(each.model_copy(update=live) for each in of_clicks)):
+        store.deploy(each.name, each.to_json(), each.hash, verdict="NEW", new_checkpoint=True)
+        store.report(each.name, state=StreamState.RUNNING)
+    refused = " ".join(invoke(paths, "drop", "clicks", "--yes").stderr.split())
+    assert "is read by shop.items. " in refused
+    store.forget(items.name)
+    with project_up(store) as done:
+        result = invoke(paths, "drop", "clicks", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "Dropped shop.clicks and 2 live tests: audit.not_null, audit.unique." in " ".join(result.stdout.split())
+    assert list(dict.fromkeys(done)) == ["stop audit.not_null", "stop audit.unique", "stop shop.clicks"]
+    assert {want.stream for want in store.all_desired()} == {"shop.views", "other.views"}
 
 
 def test_prune_stops_the_orphans_that_nothing_reads_and_says_who_reads_the_others(

@@ -15,7 +15,7 @@ from penstock.checkpoint.refreshes import Inputs, read_inputs, write_inputs
 from penstock.compiler.plan import Verdict
 from penstock.compiler.quarantine import quarantine
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec
-from penstock.control.clusters import moved_sources
+from penstock.control.clusters import Asked, moved_sources
 from penstock.control.deploy import deploy
 from penstock.control.planning import Built, Deployed, Model, plan_model
 from penstock.control.project_plan import project_plan
@@ -213,7 +213,7 @@ def test_brokers_are_asked_when_the_source_or_their_address_has_changed(
     asks: list[str],
 ) -> None:
     deployed(store, paths, before)
-    assert moved_sources(store, paths, spec(after), KafkaSettings(bootstrap=profile)) == moved
+    assert moved_sources(store, paths, spec(after), Asked(), KafkaSettings(bootstrap=profile)) == moved
     assert asked == asks
 
 
@@ -221,9 +221,9 @@ def test_a_cluster_that_is_another_one_at_the_same_address_is_asked_once_the_str
     store: Store, paths: ProjectPaths, asked: list[str]
 ) -> None:
     deployed(store, paths, "a:1", Cluster("gone", "a:1"))
-    assert moved_sources(store, paths, spec("a:1"), KafkaSettings()) == ()
+    assert moved_sources(store, paths, spec("a:1"), Asked(), KafkaSettings()) == ()
     store.report("shop.a", state=StreamState.QUARANTINED, error_code=CLUSTER_CHANGED.code)
-    assert moved_sources(store, paths, spec("a:1"), KafkaSettings()) == MOVED
+    assert moved_sources(store, paths, spec("a:1"), Asked(), KafkaSettings()) == MOVED
 
 
 def test_a_table_that_is_refreshed_in_full_is_planned_without_asking(
@@ -231,7 +231,7 @@ def test_a_table_that_is_refreshed_in_full_is_planned_without_asking(
 ) -> None:
     deployed(store, paths, "a:1")
     full = spec("b:1", output=Output(relation="shop.a", mode=OutputMode.REPLACE))
-    assert moved_sources(store, paths, full, KafkaSettings()) == ()
+    assert moved_sources(store, paths, full, Asked(), KafkaSettings()) == ()
     assert asked == []
 
 
@@ -241,13 +241,27 @@ def test_the_plan_and_a_run_say_that_the_profile_names_another_cluster(
     kafka = KafkaSettings(bootstrap="b:1")
     save_settings(paths, RuntimeSettings(target="dev", schema="shop", kafka=kafka))
     deployed(store, paths, None)
-    (planned,) = project_plan(store, paths, kafka, [Model(spec())], project=None)
+    (planned,), _ = project_plan(store, paths, kafka, [Model(spec())], project=None)
     assert (planned.verdict, planned.reasons) == (Verdict.REBUILD, MOVED)
     with pytest.raises(PenstockError, match=r"PEN-3005 .*is on another cluster: offsets mean nothing there"):
         deploy(store, paths, spec())
     renamed = KafkaSettings(bootstrap="renamed:1")
-    (planned,) = project_plan(store, paths, renamed, [Model(spec())], project=None)
+    (planned,), _ = project_plan(store, paths, renamed, [Model(spec())], project=None)
     assert planned.verdict is Verdict.NO_OP
+
+
+def test_an_address_is_asked_once_in_a_plan(store: Store, paths: ProjectPaths, asked: list[str]) -> None:
+    models = []
+    for name in ("shop.a", "shop.b", "shop.c"):
+        mine = spec("a:1", name=name)
+        made = store.deploy(name, mine.to_json(), mine.hash, verdict="NEW", new_checkpoint=True)
+        begun(paths.checkpoint(name, made.checkpoint_id), shop_clicks=OLD)
+        models.append(Model(spec("silent:1", name=name)))
+    planned, _ = project_plan(store, paths, KafkaSettings(), models, project=None)
+    assert len(planned) == 3
+    assert asked == ["silent:1"]
+    project_plan(store, paths, KafkaSettings(), models, project=None)
+    assert asked == ["silent:1", "silent:1"], "by then it may be another one"
 
 
 def test_a_generation_that_is_being_built_on_the_new_cluster_is_let_alone(
@@ -261,12 +275,12 @@ def test_a_generation_that_is_being_built_on_the_new_cluster_is_let_alone(
     assert rebuild is not None
     kafka = KafkaSettings(bootstrap="b:1")
     begun(paths.checkpoint(beside(after.name), rebuild.checkpoint_id), shop_clicks=NEW)
-    assert moved_sources(store, paths, after, kafka) == ()
+    assert moved_sources(store, paths, after, Asked(), kafka) == ()
 
     # And when the brokers change once more, it is begun anew.
     was = Deployed(after.name, 1, after, built=Built(2, after.hash, after))
     assert plan_model(Model(after), was).verdict is Verdict.NO_OP
-    back = moved_sources(store, paths, after, KafkaSettings(bootstrap="a:1"))
+    back = moved_sources(store, paths, after, Asked(), KafkaSettings(bootstrap="a:1"))
     assert back == MOVED
     assert plan_model(Model(after, moved=back), was).verdict is Verdict.REBUILD
 
@@ -301,7 +315,7 @@ def test_of_another_cluster_nobody_knows_what_is_lost(
     old = Desired("shop.a", 1, "", "", "g1", Wanted.RUNNING, 0.0)
 
     def cost(bootstrap: str) -> Any:
-        return CostMeter(paths, KafkaSettings(), Topics()).measure(spec(bootstrap), old)  # type: ignore[arg-type]
+        return CostMeter(paths, KafkaSettings(), Topics(), Asked()).measure(spec(bootstrap), old)  # type: ignore[arg-type]
 
     assert (cost("renamed:1").messages, cost("renamed:1").lost) == (2, 3 + 2)
     assert (cost("b:1").messages, cost("b:1").lost) == (2, None)
@@ -319,7 +333,7 @@ def test_a_quarantine_begins_anew_on_another_cluster_and_keeps_what_it_holds(
         source = spec(bootstrap).inputs[0]
         assert isinstance(source, KafkaInput)
         kept = quarantine(source)
-        deploy_quarantine(store, paths, kept, lambda _: None)
+        deploy_quarantine(store, paths, kept, lambda _: None, Asked())
         return store.desired(kept.name)
 
     first = deployed_for("a:1")

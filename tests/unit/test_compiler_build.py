@@ -266,6 +266,15 @@ def test_a_full_refresh_may_have_the_key_that_its_query_gives_the_rows(
     assert (spec.is_full, spec.own_key) == (True, ())
 
 
+def test_rows_by_key_are_not_joined_to_a_join_of_tables(manifest: Manifest) -> None:
+    join = "(shop.items i\njoin shop.items o on o.item_id = i.item_id) on i.item_id = c.item_id"
+    sql = f"select c.user_id, i.price from shop.clicks c\nleft join {join}"
+    above = [CLICKS, "seed.shop.items"]
+    problem = fails_with(MODEL_SETTING, manifest, add_model(manifest, "m", sql, above, unique_key="user_id"))
+    assert str(problem).startswith("PEN-1311 models/m.sql:2: rows that replace each other by a key keep their order")
+    assert compiled(manifest, add_model(manifest, "m", sql, above)).output.mode is OutputMode.APPEND
+
+
 @pytest.mark.parametrize("mode", ["auto", "full"])
 def test_a_unique_key_that_the_result_lacks_is_an_error_in_a_full_refresh_too(manifest: Manifest, mode: str) -> None:
     sql = f"{LATEST} order by user_id"
@@ -300,6 +309,20 @@ def test_the_column_of_a_models_own_watermark_is_one_of_its_columns(manifest: Ma
     unknown = compiled(manifest, clicks("select * from shop.clicks_clean", "nope"))
     assert unknown.event_time == "nope", "the engine knows the columns, and says it"
     assert unknown.as_full("Spark refuses it.").event_time is None
+
+
+def test_a_watermark_of_the_whole_project_is_of_the_tables_that_have_its_column(manifest: Manifest) -> None:
+    watermark = {"column": "clicked_at", "delay": "1 minute"}
+
+    def below(sql: str) -> Watermark | None:
+        above = add_model(manifest, "m", sql, [CLICKS], watermark=watermark)
+        assert compiled(manifest, above).event_time is None, "whoever set it set it for others, too"
+        (read,) = compiled(manifest, add_model(manifest, "n", "select * from shop.m", [above])).inputs
+        assert isinstance(read, TableStreamInput)
+        return read.watermark
+
+    assert below("select user_id, CLICKED_AT from shop.clicks") == Watermark(**watermark)
+    assert below("select user_id from shop.clicks") is None
 
 
 @pytest.mark.parametrize("end", ["", " order by n"])

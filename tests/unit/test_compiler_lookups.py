@@ -6,7 +6,10 @@ import re
 
 import pytest
 
-from penstock.compiler.lookups import broadcast
+from penstock.compiler.lookups import broadcast, refuse_joined_tables
+from penstock.compiler.statement import parse
+from penstock.errors import PenstockError
+from penstock.errors.catalogue import MODEL_SETTING
 
 
 @pytest.mark.parametrize(
@@ -37,8 +40,54 @@ from penstock.compiler.lookups import broadcast
             id="texts and functions",
         ),
         pytest.param("select k from clicks where k in (select k from shop.a join shop.b using (k))", id="tables alone"),
+        pytest.param(
+            "select /*+ BROADCAST(looked_up_1) */ c.k from clicks c join (select max(x) as x, k from shop.items "
+            "where x > (select 1)) looked_up_1 using (k)",
+            id="a subquery without a name",
+        ),
+        pytest.param(
+            "select /*+ BROADCAST(looked_up_2, looked_up_3) */ k as looked_up_1 from (select k from clicks where k in "
+            "(1, (2)))\njoin (with a as (select * from shop.a) select k from a) looked_up_2 using (k)\n"
+            "join ((select k from shop.b) looked_up_3) using (k)",
+            id="subqueries without names alone",
+        ),
+        pytest.param(
+            "select /*+ BROADCAST(a, b) */ k from ((clicks c join shop.a a using (k)) join shop.b b using (k))",
+            id="within brackets",
+        ),
         pytest.param("select c.k, d.k from clicks c join clicks d using (k)", id="streams alone"),
     ],
 )
 def test_each_select_that_joins_a_stream_to_tables_has_its_hint(expected: str) -> None:
-    assert broadcast(re.sub(r" /\*\+.*?\*/", "", expected), ["clicks"]) == expected
+    plain = re.sub(r" /\*\+.*?\*/|(?<=\)) looked_up_\d", "", expected)
+    assert broadcast(plain, ["clicks"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "line"),
+    [
+        ("select 1 from clicks c\njoin (shop.a a join shop.b b on a.k = b.k) on c.k = a.k", 2),
+        ("select 1 from clicks c\njoin shop.a a join shop.b b on a.k = b.k on c.k = a.k", 2),
+        ("select 1 from shop.a a join shop.b b using (k)\njoin clicks using (k)", 2),
+        ("select 1 from (select * from ((shop.a a join shop.b b using (k))\njoin clicks using (k)))", 2),
+        ("select 1 from clicks c join shop.a using (k) join (shop.b b join shop.d d using (k)) using (k)", 1),
+    ],
+)
+def test_a_join_of_tables_alone_cannot_be_brought_to_the_rows_of_a_stream(sql: str, line: int) -> None:
+    with pytest.raises(PenstockError, match=rf"models/m\.sql:{line}: .* a join of tables alone") as caught:
+        refuse_joined_tables(parse(sql, "models/m.sql", (1, 2)), ["clicks"])
+    assert caught.value.kind is MODEL_SETTING
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select 1 from (clicks c join shop.a using (k)) join shop.b using (k)",
+        "select 1 from shop.a join (clicks c join shop.b using (k)) using (k)",
+        "select 1 from clicks join (select k from shop.a join shop.b using (k)) using (k) join (shop.d) using (k)",
+        "with t as (select k from shop.a join shop.b using (k)) select 1 from t join clicks using (k)",
+        "select 1 from clicks where k in (select k from shop.a join shop.b using (k)) and exists (select 1)",
+    ],
+)
+def test_tables_that_are_joined_one_after_the_other_can(sql: str) -> None:
+    refuse_joined_tables(parse(sql, "models/m.sql", (1, 2)), ["clicks"])

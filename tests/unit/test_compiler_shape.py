@@ -314,6 +314,9 @@ def test_a_session_of_an_input_without_a_watermark_is_not_taken_for_emit_final()
 
 # -- state that grows without end -------------------------------------------------------------------------------------
 JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_id = c.user_id"
+BRACKETS = JOIN.replace(
+    "shop.orders o on", "((shop.orders o) join (shop.items i join shop.top t using (j)) using (k)) on"
+)
 WINDOWS = (
     "with a as (select user_id, window(ts, '1 minute') as w from shop.clicks), "
     "b as (select user_id, window(at, '1 minute') as w from shop.orders) "
@@ -332,6 +335,8 @@ WINDOWS = (
         (f"{JOIN} and cast(o.at as long) - cast(c.ts as long) between 0 and 60", {}, None),
         (f"{JOIN} and o.at >= c.ts and o.at < c.ts + make_interval(0, 0, 0, 0, 1)", {}, None),
         (f"{JOIN} and o.at >= c.ts and o.at < ts + interval 1 hour", {}, None),
+        (f"{JOIN} and o.at >= c.ts and o.at < interval 1 hour 30 minutes 5 seconds + c.ts", {}, None),
+        (f"{BRACKETS} and o.at between c.ts and c.ts + interval 1 hour", {}, None),
         (f"{JOIN} and o.paid + interval 1 hour = c.ts", {}, None),
         ("select c.x from shop.clicks c join (select user_id, at as ts from shop.orders) o using (user_id, ts)",
          {}, None),
@@ -346,6 +351,8 @@ WINDOWS = (
         (f"{JOIN} and hour(c.ts) = hour(o.at)", {}, "no bound in time"),
         (f"{JOIN} and date(o.at) between date(c.ts) and date(c.ts)", {}, "no bound in time"),
         (f"{JOIN} and o.at >= c.ts and o.at < c.ts + interval 1 month", {}, "no bound in time"),
+        (f"{JOIN} and o.at >= c.ts and o.at < c.ts + interval 1 month 2 hours", {}, "no bound in time"),
+        (f"{BRACKETS} and o.at >= c.ts", {}, "no bound in time"),
         (f"{JOIN} and o.at >= c.ts and o.at < timestampadd(hour, 1, c.ts)", {}, "no bound in time"),
         (f"{JOIN} and o.at >= c.ts and o.at < c.ts + o.delay", {}, "no bound in time"),
         (f"{JOIN} and o.at - c.ts between interval 0 hours and interval 1 hour", {}, "no bound in time"),
@@ -399,6 +406,9 @@ OUTER = "select c.user_id, o.at from shop.clicks c {} join shop.orders o on o.us
     [
         *[(join, "o.at >= c.ts and o.at < c.ts + interval 1 hour", False)
           for join in ("left", "left outer", "right", "full", "semi", "left semi")],
+        *[(join, "o.at >= c.ts and o.at < c.ts + interval 1 hour 30 minutes", False)
+          for join in ("left", "right", "full", "left semi")],
+        ("left", "o.at <= c.ts and c.ts - (interval 1 day - interval 1 hour) < o.at", False),
         *[(join, "o.at = c.ts", False) for join in ("left", "right", "full", "left semi")],
         ("left", "c.ts >= o.at - interval 1 hour", True),
         ("left semi", "o.at <= c.ts", True),
@@ -421,6 +431,7 @@ def test_an_outer_join_tells_in_time_that_a_row_meets_no_other(join: str, on: st
         ("full", "o.at <= c.ts"),
         ("left", "date(o.at) = date(c.ts)"),
         ("left", "c.ts > o.at - make_interval(0, 0, 0, 0, 1)"),
+        ("left", "c.ts > o.at - interval 1 month 1 day"),
         ("left", "c.other >= o.at"),  # Spark takes this, too, and would never write a click that meets no order
         ("left", "true where o.at >= c.ts and o.at < c.ts + interval 1 hour"),
     ],

@@ -100,6 +100,22 @@ def test_a_plan_takes_the_variables_and_the_selection_of_the_run(shop: Path, tmp
     assert verdicts("--vars", "columns: item_id", against="HEAD")["gone"] == "NO-OP"
 
 
+def test_the_functions_of_selected_models_are_compiled_with_them(shop: Path, tmp_path: Path) -> None:
+    (shop / "functions").mkdir()
+    (shop / "functions" / "times.sql").write_text("price * {{ var('times', 2) }}\n")
+    (shop / "functions" / "functions.yml").write_text(
+        "functions: [{name: times, arguments: [{name: price, data_type: double}], returns: {data_type: double}}]\n"
+    )
+    edit(shop / "models" / "gone.sql", "event_id, item_id", "{{ function('times') }}(1.0) as twice")
+    (shop / "selectors.yml").write_text("selectors: [{name: few, definition: gone}]\n")
+    assert CliRunner().invoke(app, ["compile", "--quiet", "--vars", "times: 3"]).exit_code == 0
+    state = tmp_path / "state"
+    shutil.copytree(shop / "target", state)
+    for words in (("--select", "gone"), ("--exclude", "times"), ("--selector", "few")):
+        found = json.loads(plan("--against", str(state), "--output", "json", "--vars", "times: 3", *words).stdout)
+        assert {each["stream"].rpartition(".")[2]: each["verdict"] for each in found["streams"]}["gone"] == "NO-OP"
+
+
 def test_there_must_be_something_to_compare_with(shop: Path, tmp_path: Path) -> None:
     unknown = plan("--against", "no-such-branch", code=2)
     assert "PEN-5030 'no-such-branch' is neither a directory nor a commit" in " ".join(unknown.stderr.split())

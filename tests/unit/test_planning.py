@@ -22,10 +22,11 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
 )
+from penstock.control.clusters import Asked
 from penstock.control.planning import Built, Deployed, Model, Planned, Project, judged, orphans, plan_streams
-from penstock.control.project_plan import UNCHECKED, project_plan
+from penstock.control.project_plan import UNCHECKED, plan_against, project_plan
 from penstock.control.rebuild_cost import CostMeter, InputCost, RebuildCost
-from penstock.errors.catalogue import BROKER_UNREACHABLE
+from penstock.errors.catalogue import BROKER_UNREACHABLE, MODEL_KEY_IN_FULL
 from penstock.paths import ProjectPaths
 from penstock.project.model import on_change
 from penstock.project.profile import KafkaSettings
@@ -149,12 +150,27 @@ def test_a_model_s_own_full_refresh_wins_over_that_of_the_run(flag: bool) -> Non
     assert planned.verdict is Verdict.NO_OP
 
 
+def test_a_model_that_no_deployment_would_take_is_a_problem_beside_the_plan_of_the_others(tmp_path: Path) -> None:
+    paths = ProjectPaths(tmp_path)
+    store = Store.open(paths.store)
+    refused = CLEAN.as_full("Spark refuses it.")
+    store.deploy(refused.name, refused.to_json(), refused.hash, verdict="NEW", new_checkpoint=True)
+    keyed = Model(CLEAN.model_copy(update={"own_key": ("k",)}))  # as the same query cannot be kept in full
+    models = [Model(RAW), keyed, Model(REPORT)]
+    for found, problems in (
+        project_plan(store, paths, KafkaSettings(), models, project=None),
+        plan_against(models, deployed(refused), project=None),
+    ):
+        assert verdicts(found) == {"shop.raw": "NEW", "shop.report": "NEW"}
+        assert [(each.kind, str(each.at)) for each in problems] == [(MODEL_KEY_IN_FULL, "models/shop.clean.sql")]
+
+
 def test_of_a_model_that_is_never_refreshed_a_full_refresh_looks_at_the_columns(tmp_path: Path) -> None:
     paths = ProjectPaths(tmp_path)
     store = Store.open(paths.store)
     store.deploy(RAW.name, RAW.to_json(), RAW.hash, verdict="NEW", new_checkpoint=True)
     sql = Model(RAW.model_copy(update={"sql": "select k, 1 as one from raw"}), full_refresh=False)
-    (planned,) = project_plan(store, paths, KafkaSettings(), [sql], project=None, full_refresh=True)
+    (planned,), _ = project_plan(store, paths, KafkaSettings(), [sql], project=None, full_refresh=True)
     assert (planned.verdict, planned.reasons[-1]) == (Verdict.RESTART, UNCHECKED)
 
 
@@ -304,7 +320,7 @@ def cost(
     kafka = RAW.inputs[0].model_copy(update={"bootstrap": "b:9092", **changes})
     spec = RAW.model_copy(update={"inputs": (kafka,)})
     old = Desired("shop.raw", 1, "", "", "g1", Wanted.RUNNING, 0.0)
-    return CostMeter(paths, KafkaSettings(), broker or Broker()).measure(spec, old)
+    return CostMeter(paths, KafkaSettings(), broker or Broker(), Asked()).measure(spec, old)
 
 
 def test_messages_that_retention_removed_after_they_were_read_are_lost(

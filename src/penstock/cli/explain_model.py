@@ -72,7 +72,8 @@ def _when(spec: StreamSpec) -> str:
     held = f"when {spec.trigger.buffer_limit} messages wait, or after {window}"
     if all(each.kind != "table_stream" for each in spec.inputs):
         return held if buffered else "at once"
-    return f"every {window}; of a topic {held}" if buffered else f"every {window}"
+    looks = output.span(spec.looks_every_ms / 1000)
+    return f"every {looks}; of a topic {held}" if buffered else f"every {looks}"
 
 
 def _state(spec: StreamSpec) -> str:

@@ -31,14 +31,23 @@ def selection(select: Sequence[str] | None, exclude: Sequence[str] | None, selec
 
 
 def chosen(session: Session, words: Sequence[str], more: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The manifest, and the dynamic tables that dbt's selection names; `more` are words that select nothing."""
+    """The manifest, and the dynamic tables that dbt's selection names; `more` are words that select nothing.
+
+    A selection leaves the functions that it does not name uncompiled. Those that its tables call and that have
+    something to compile are compiled in a second step: most projects have none, and each start of dbt takes seconds.
+    """
+    from penstock.compiler.functions import uncompiled
+
     manifest = make_manifest(session, ["compile", *_OFFLINE, *words, *more])
     every = dynamic_tables(manifest)
     if not words:
         return manifest, every
     results = json.loads((dbt.target_dir(session.project) / "run_results.json").read_text(encoding="utf-8"))
     compiled = {result["unique_id"] for result in results["results"]}
-    return manifest, [unique_id for unique_id in every if unique_id in compiled]
+    tables = [unique_id for unique_id in every if unique_id in compiled]
+    if missing := [word for each in uncompiled(manifest, tables) for word in ("--select", ".".join(each["fqn"]))]:
+        manifest["functions"] |= make_manifest(session, ["compile", *_OFFLINE, *missing, *more])["functions"]
+    return manifest, tables
 
 
 def project_tables(manifest: dict[str, Any]) -> dict[str, str]:
@@ -208,10 +217,10 @@ def plan(
         models, problems = compiled_models(session, manifest, unique_ids, everything=not words)
         project = None if words else whole_project(manifest)
         if against is not None:
-            planned = plan_against(models, before, project=project, full_refresh=full_refresh)
+            planned, refused = plan_against(models, before, project=project, full_refresh=full_refresh)
         else:
             store = stack.enter_context(session.store()) if session.has_store() else None
-            planned = project_plan(
+            planned, refused = project_plan(
                 store,
                 session.paths,
                 session.settings().kafka,
@@ -220,6 +229,7 @@ def plan(
                 full_refresh=full_refresh,
                 engine=read_endpoint(session.paths) is not None,
             )
+        problems += refused
     if ui.is_json:
         specs = {model.spec.name: model.spec for model in models}
         streams = [

@@ -157,10 +157,10 @@ def drop(
 ) -> None:
     """Stop a stream and delete its table, checkpoint and state. Asks first on a terminal; needs --yes elsewhere.
 
-    A table that a deployed stream reads is not dropped: its readers go first. A source table is dropped like a dynamic
-    table; its topic stays as it is.
+    A table that a deployed stream reads is not dropped: its readers go first. Its live tests are dropped with it. A
+    source table is dropped like a dynamic table; its topic stays as it is.
     """
-    from penstock.control.dropping import refuse_drop
+    from penstock.control.dropping import dropped_with
     from penstock.control.streams import drop_stream
     from penstock.engine.process import read_endpoint
 
@@ -169,19 +169,21 @@ def drop(
         _refuse_topic(session, stream)
     with session.store() as store:
         (name,) = resolve(store, [stream])
-        refuse_drop(store, name)
+        tests = dropped_with(store, name)
+        more = f" and {len(tests)} live test{'s' if len(tests) > 1 else ''}: {', '.join(tests)}" if tests else ""
         if not yes:
             if not sys.stdin.isatty():
                 raise USAGE.error(f"Dropping {name} deletes its table.", hint="Add --yes.")
-            typer.confirm(f"Delete {name}, its table and its checkpoint?", abort=True)
+            typer.confirm(f"Delete {name}, its table and its checkpoint{more}?", abort=True)
         if read_endpoint(session.paths) is None:
             raise ENGINE_DOWN.error("The engine is not running, so the table cannot be dropped.")
         with ui.working(f"dropping {name}") as step:
-            drop_stream(store, name, wait=timeout, progress=step)
+            for each in (*tests, name):
+                drop_stream(store, each, wait=timeout, progress=step)
     if ui.is_json:
-        ui.data({"dropped": name})
+        ui.data({"dropped": name, "live_tests": tests})
     else:
-        ui.say(f"Dropped {name}.")
+        ui.say(f"Dropped {name}{more}.")
 
 
 def _refuse_topic(session: Session, name: str) -> None:

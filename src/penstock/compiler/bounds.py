@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from penstock.compiler.rows import Rows, carries_event_time
+from penstock.compiler.rows import Rows, carries_event_time, sources_in
 
 _SIDES = ("left", "right")
 _NUMBERS = {
@@ -79,8 +79,7 @@ class _Meeting:
         self.left = left
         self.right = right
         self.folded = not keeps_rows(join)  # constants are computed before Spark looks
-        inner = [join.this, *(each.this for each in join.this.args.get("joins") or ())]
-        self.names = {each.alias_or_name.lower() for each in inner}
+        self.names = {each.alias_or_name.lower() for each in sources_in(join.this)}
 
     def by_name(self) -> Freed:
         """USING and NATURAL: equal values of the columns of one name."""
@@ -147,13 +146,21 @@ def _terms(node: exp.Expr, *, positive: bool, number: bool = False) -> Iterator[
         yield from _terms(node.this, positive=positive, number=number)
     elif isinstance(node, exp.Neg):
         yield from _terms(node.this, positive=not positive, number=number)
-    elif isinstance(node, exp.Add | exp.Sub) and node.find(exp.Column):
+    elif isinstance(node, exp.Add | exp.Sub) and (node.find(exp.Column) or _of_intervals(node)):
         yield from _terms(node.left, positive=positive, number=number)
         yield from _terms(node.right, positive=positive == isinstance(node, exp.Add), number=number)
     elif isinstance(node, exp.Cast) and node.to.this in _NUMBERS | _TIMESTAMPS:
         yield from _terms(node.this, positive=positive, number=number or node.to.this in _NUMBERS)
     else:
         yield _Term(node, positive, number)
+
+
+def _of_intervals(node: exp.Expr) -> bool:
+    """A sum of intervals, as which `interval 1 hour 30 minutes` is parsed, too."""
+    inner = node.unnest()
+    if isinstance(inner, exp.Add | exp.Sub):
+        return _of_intervals(inner.left) and _of_intervals(inner.right)
+    return isinstance(inner, exp.Interval)
 
 
 def _in_months(interval: exp.Interval) -> bool:

@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from penstock.compiler.clock import clock_warnings
 from penstock.compiler.functions import functions_of, renamed
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
+from penstock.compiler.lookups import refuse_joined_tables
 from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
@@ -154,7 +155,7 @@ class _Compiler:
         functions = functions_of(self.manifest, unique_id)
         sql = renamed(rewrite(statement, {each.relation.lower(): each.view for each in streams}), functions)
         sql, follow = _following(sql, shape, statement, streams)
-        return StreamSpec(
+        spec = StreamSpec(
             name=table.name,
             unique_id=unique_id,
             origin=Origin.LIVE_TEST if live else Origin.MODEL,
@@ -177,12 +178,15 @@ class _Compiler:
             # Full refresh knows no final rows: a query that is refused as a stream is refused.
             refresh_mode="incremental" if table.emit == "final" else table.refresh_mode,
             reason=reason,
-            warnings=(*shape.warnings, *(_costs(streams) if reason else ()), *_idle(table, shape, streams)),
+            warnings=(*shape.warnings, *(_costs(streams) if reason else ())),
             own_key=_own_key(statement, sources, table),
             event_time=_event_time(table, shape),
             line_map=lines,
             **_settings(table),
         )
+        if spec.in_order and any(isinstance(each, TableInput) for each in inputs):
+            refuse_joined_tables(parse(spec.sql, spec.path, lines), [each.view for each in streams])
+        return spec.model_copy(update={"warnings": (*spec.warnings, *_idle(table, spec))})
 
     def _choice(
         self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable
@@ -242,7 +246,7 @@ class _Compiler:
                 yield TableStreamInput(
                     view=view_name(relation, taken),
                     relation=relation,
-                    watermark=_watermark(above.watermark),
+                    watermark=_watermark(self._watermark_of(upstream, above)),
                     **self._rows_of(upstream),
                 )
             else:
@@ -275,12 +279,19 @@ class _Compiler:
         shape = self.shape_of(node)
         return {"rows": shape.mode.value, "keys": shape.keys if shape.mode is OutputMode.UPSERT else ()}
 
+    def _watermark_of(self, node: Mapping[str, Any], table: DynamicTable) -> WatermarkSetting | None:
+        """The event time of a dynamic table's rows; not one that the whole project has and this table does not."""
+        watermark = table.watermark
+        if watermark is None or "watermark" in table.own:
+            return watermark
+        return None if _lacks(self.shape_of(node).columns, watermark.column) else watermark
+
     def _shape_of(self, node: Mapping[str, Any]) -> Shape:
         table = read_model(node, self.project)
         streams: dict[str, Source] = {}
         for upstream in self.upstream(node):
             if is_dynamic_table(upstream):
-                watermark = read_model(upstream, self.project).watermark
+                watermark = self._watermark_of(upstream, read_model(upstream, self.project))
                 streams[relation_of(upstream).lower()] = Source(
                     None, watermark.column if watermark else None, **self._rows_of(upstream)
                 )
@@ -384,13 +395,19 @@ def _own_key(statement: Statement, streams: Mapping[str, Source], table: Dynamic
 
 
 def _event_time(table: DynamicTable, shape: Shape) -> str | None:
-    """The column of the model's own watermark; it is of rows that are appended."""
-    if table.watermark is None or shape.mode is not OutputMode.APPEND:
-        return None
+    """The column of the watermark that the model itself sets; it is of rows that are appended."""
+    at = table.own.get("watermark")
+    if table.watermark is None or at is None or shape.mode is not OutputMode.APPEND:
+        return None  # a default of the whole project may fit others
     column = table.watermark.column
-    if shape.columns is not None and column.lower() not in {name.lower() for name in shape.columns}:
-        raise no_column(column, shape.columns, table.own.get("watermark", Location(table.path)))
+    if shape.columns is not None and _lacks(shape.columns, column):
+        raise no_column(column, shape.columns, at)
     return column
+
+
+def _lacks(names: Sequence[str] | None, column: str) -> bool:
+    """Whether the column is known to be missing."""
+    return names is not None and column.lower() not in {name.lower() for name in names}
 
 
 def _reason(problem: PenstockError) -> str:
@@ -410,15 +427,18 @@ def _costs(streams: list[KafkaInput | TableStreamInput]) -> list[str]:
     ]
 
 
-def _idle(table: DynamicTable, shape: Shape, streams: list[KafkaInput | TableStreamInput]) -> Iterator[str]:
+def _idle(table: DynamicTable, spec: StreamSpec) -> Iterator[str]:
     """What the model itself sets and what has no effect on it; a default of the whole project may fit others."""
     if (at := table.own.get("buffer_limit")) is not None and (table.buffer_limit or 1) > 1:
-        if shape.mode is OutputMode.REPLACE:
+        if spec.is_full:
             yield f"{at}: 'buffer_limit' has no effect on a table that is refreshed in full. Cure: use 'time_window'."
-        elif not any(isinstance(each, KafkaInput) for each in streams):
-            yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: use 'time_window'."
+        elif not any(isinstance(each, KafkaInput) for each in spec.inputs):
+            cure = (
+                "leave it out; rows by key are taken in order, as they come" if spec.in_order else "use 'time_window'"
+            )
+            yield f"{at}: 'buffer_limit' counts messages, and no topic is read here. Cure: {cure}."
 
-    if (at := table.own.get("watermark")) is not None and shape.mode is not OutputMode.APPEND:
+    if (at := table.own.get("watermark")) is not None and spec.output.mode is not OutputMode.APPEND:
         yield (
             f"{at}: 'watermark' has no effect on a table that replaces its rows. Cure: leave it out; what closes "
             "windows here is the watermark of an input."

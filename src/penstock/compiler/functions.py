@@ -57,14 +57,24 @@ def declared(function: Mapping[str, Any]) -> tuple[str, str]:
     language, kind = function.get("language") or "sql", str(config.get("type") or "scalar")
     if language != "sql" or kind != "scalar":
         raise FUNCTION_UNFIT.error(f"{name} is {_a(kind if language == 'sql' else language)} function.", at=at)
-    body = function.get("compiled_code")
-    if body is None and not any(sign in str(function.get("raw_code")) for sign in _JINJA):
-        body = function.get("raw_code")
+    body = _body(function)
     if body is None:
         raise DBT_FAILED.error(f"{name} has not been compiled by dbt.", at=at, hint="Run 'dbt compile' first.")
     arguments = ", ".join(f"{each['name']} {each['data_type']}" for each in function.get("arguments") or ())
     volatility = _VOLATILITY.get(str(config.get("volatility")), "")
-    return f"({arguments}) RETURNS {function['returns']['data_type']}{volatility}", str(body).strip()
+    return f"({arguments}) RETURNS {function['returns']['data_type']}{volatility}", body.strip()
+
+
+def _body(function: Mapping[str, Any]) -> str | None:
+    body = function.get("compiled_code")
+    if body is None and not any(sign in str(function.get("raw_code")) for sign in _JINJA):
+        body = function.get("raw_code")
+    return None if body is None else str(body)
+
+
+def uncompiled(manifest: Mapping[str, Any], unique_ids: Collection[str]) -> list[Mapping[str, Any]]:
+    """The functions that these nodes call and whose bodies dbt has still to compile."""
+    return [function for function in called(manifest, unique_ids) if _body(function) is None]
 
 
 def functions_of(manifest: Mapping[str, Any], unique_id: str) -> tuple[Function, ...]:

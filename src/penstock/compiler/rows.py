@@ -54,6 +54,16 @@ def down(node: exp.Expr) -> Iterator[exp.Expr]:
         yield from own_parts(node)
 
 
+def sources_in(source: exp.Expr) -> Iterator[exp.Expr]:
+    """A source of FROM or JOIN; of a join in brackets, which hide no names, the sources in it."""
+    if isinstance(source, exp.Subquery) and not source.alias and isinstance(source.this, exp.Table | exp.Subquery):
+        yield from sources_in(source.this)
+    else:
+        yield source
+    for join in source.args.get("joins") or ():
+        yield from sources_in(join.this)
+
+
 def below(*sides: Rows) -> str:
     return "a table that replaces its rows" if any(rows.changes for rows in sides) else "an aggregate"
 

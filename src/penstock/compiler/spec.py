@@ -34,6 +34,7 @@ from penstock.project.maintenance import OwnMaintenance
 from penstock.project.model_settings import OnSchemaChange
 
 FORMAT_VERSION = 1
+IN_ORDER_MS = 200  # between looks of a stream that reads one file at each
 
 
 class Frozen(BaseModel):
@@ -315,7 +316,7 @@ class StreamSpec(Frozen):
     refused: bool = False  # the reason is Spark's or that of an input, known to the engine alone
     warnings: tuple[str, ...] = ()
     own_key: tuple[str, ...] = ()  # a unique_key that the query alone does not give its rows
-    event_time: str | None = None  # the column of its own watermark, for those who stream from it
+    event_time: str | None = None  # the column of the watermark that its model sets, for those who stream from it
     line_map: tuple[int, ...] = ()  # model file's line of each line of `sql`
 
     @field_validator("functions", mode="before")
@@ -336,6 +337,13 @@ class StreamSpec(Frozen):
         if self.is_full or self.stateful or self.follow is not None:
             return False
         return self.output.mode is OutputMode.UPSERT or (self.publish is not None and bool(self.publish.key))
+
+    @property
+    def looks_every_ms(self) -> int:
+        """Between looks at tables that are read as streams. One file is read at each look where order counts: at the
+        pace of its time window the stream would never catch up with who writes as often."""
+        window = self.trigger.time_window_ms
+        return min(window, IN_ORDER_MS) if self.in_order else window
 
     @property
     def has_table(self) -> bool:

@@ -29,7 +29,7 @@ from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import KafkaInput, StreamSpec, TableStreamInput
 from penstock.compiler.statement import same_tokens
 from penstock.control.beside import reading_beside, spec_beside
-from penstock.control.clusters import moved_sources
+from penstock.control.clusters import Asked, moved_sources
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import coming, deployed_streams, is_rebuilt, looking_up, spec_of
 from penstock.control.inputs import check_inputs
@@ -105,10 +105,11 @@ def deploy(
     """
     full_refresh = is_refreshed(own_refresh, run=full_refresh)
     tell = progress or silent
+    asked = Asked()
     with turn(store, tell, busy_timeout):
 
         def run(spec: StreamSpec) -> Deployment:
-            task = _Deploy(store, paths, spec, full_refresh, own_refresh, on_change, frozenset(together), tell)
+            task = _Deploy(store, paths, spec, full_refresh, own_refresh, on_change, frozenset(together), tell, asked)
             while True:
                 try:
                     return task.run()
@@ -187,6 +188,7 @@ class _Deploy:
     on_change: str
     together: frozenset[str]
     tell: Tell
+    asked: Asked
 
     def run(self) -> Deployment:
         if self.full_refresh or not self._is_being_built():
@@ -225,7 +227,7 @@ class _Deploy:
         return self._rebuilt(planned, old)
 
     def _planned(self, columns: Columns | None = None) -> Planned:
-        moved = moved_sources(self.store, self.paths, self.spec)
+        moved = moved_sources(self.store, self.paths, self.spec, self.asked)
         model = Model(self.spec, self.on_change, full_refresh=self.own_refresh, moved=moved)
         if columns is not None:
             model = replace(model, columns=columns.changes, followed=columns.followed)
@@ -276,7 +278,7 @@ class _Deploy:
 
     def _quarantines(self) -> None:
         for each in quarantines(self.spec):
-            deploy_quarantine(self.store, self.paths, each, self.tell)
+            deploy_quarantine(self.store, self.paths, each, self.tell, self.asked)
 
     def _recorded(self, planned: Planned, *, new_checkpoint: bool, wanted: Wanted | None = None) -> Desired:
         self._quarantines()  # before the stream passes what it is to keep
@@ -305,7 +307,7 @@ class _Deploy:
                 old.stream, old.generation, planned.verdict.value, old.checkpoint_id, reasons, changed=False
             )
         if not planned.confirmed:
-            cost = measured(self.paths, self.spec, old)
+            cost = measured(self.paths, self.spec, old, self.asked)
             told = f" It {cost.words()}." if cost and cost.inputs else ""
             raise CHANGE_NEEDS_REBUILD.error(
                 f"The change of '{old.stream}' needs a rebuild: {why}.{told}",
@@ -404,11 +406,11 @@ class _Deploy:
         return made
 
 
-def measured(paths: ProjectPaths, spec: StreamSpec, old: Desired) -> RebuildCost | None:
+def measured(paths: ProjectPaths, spec: StreamSpec, old: Desired, asked: Asked) -> RebuildCost | None:
     """What a rebuild would read; None when the project has no settings yet."""
     topics = TopicWatch()
     try:
-        return CostMeter(paths, read_settings(paths).kafka, topics).measure(spec, old)
+        return CostMeter(paths, read_settings(paths).kafka, topics, asked).measure(spec, old)
     except PenstockError:
         return None  # the error that this is part of says what matters
     finally:

@@ -29,6 +29,7 @@ from penstock.compiler.plan import Plan, Verdict, plan_change
 from penstock.compiler.quarantine import quarantines
 from penstock.compiler.spec import StreamSpec, TableInput, TableStreamInput
 from penstock.control.rebuild_cost import RebuildCost
+from penstock.errors import PenstockError
 from penstock.project.model import is_refreshed
 
 APPLY, CONTINUE, FAIL = "apply", "continue", "fail"
@@ -156,6 +157,21 @@ def plan_streams(
     behind = [_left_behind(each, deployed, sure if each.confirmed else found.keys()) for each in found.values()]
     deaf = {each.stream for each in found.values() if not each.heeds_flag}
     return [replace(each, heeds_flag=each.heeds_flag and deaf.isdisjoint(each.also)) for each in behind]
+
+
+def deployable(models: Sequence[Model], deployed: Mapping[str, Deployed]) -> tuple[list[Model], list[PenstockError]]:
+    """The models without those that no deployment would take, and why: what Spark refused as a stream before and what
+    cannot be refreshed in full either."""
+    found: list[Model] = []
+    problems: list[PenstockError] = []
+    for model in models:
+        try:
+            plan_model(model, deployed.get(model.spec.name))
+        except PenstockError as problem:
+            problems.append(problem)
+        else:
+            found.append(model)
+    return found, problems
 
 
 def _left_behind(planned: Planned, deployed: Mapping[str, Deployed], together: Collection[str]) -> Planned:

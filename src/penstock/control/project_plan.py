@@ -2,6 +2,7 @@
 
 Rules
 - Nothing is changed by it. The engine is asked to analyse changed queries; it makes and starts nothing for that.
+- A model that no deployment would take is a problem of its own; the others are planned without it.
 - Without an engine the columns of a changed query are not known, and the plan says so in its reasons.
 """
 
@@ -12,11 +13,12 @@ from dataclasses import replace
 
 from penstock.compiler.plan import Verdict
 from penstock.compiler.spec import StreamSpec
-from penstock.control.clusters import moved_sources
+from penstock.control.clusters import Asked, moved_sources
 from penstock.control.columns import Columns, NotIncrementalError, ask_columns
 from penstock.control.deployed import deployed_streams
-from penstock.control.planning import Deployed, Model, Planned, Project, judged, orphans, plan_streams
+from penstock.control.planning import Deployed, Model, Planned, Project, deployable, judged, orphans, plan_streams
 from penstock.control.rebuild_cost import CostMeter
+from penstock.errors import PenstockError
 from penstock.kafka.topic_watch import TopicWatch
 from penstock.paths import ProjectPaths
 from penstock.project.profile import KafkaSettings
@@ -34,17 +36,19 @@ def project_plan(
     project: Project | None,
     full_refresh: bool = False,
     engine: bool = False,
-) -> list[Planned]:
-    """What deploying the models does; with the whole `project` orphans, too."""
+) -> tuple[list[Planned], list[PenstockError]]:
+    """What deploying the models does, and which of them it would not take; with the whole `project` orphans, too."""
     deployed = deployed_streams(store) if store is not None else {}
+    models, problems = deployable(models, deployed)
+    asked = Asked()
     if store is not None:
-        models = [replace(each, moved=moved_sources(store, paths, each.spec, kafka)) for each in models]
+        models = [replace(each, moved=moved_sources(store, paths, each.spec, asked, kafka)) for each in models]
     planned = plan_streams(models, deployed, full_refresh=full_refresh)
     if store is not None:
         planned = _with_columns(store, models, deployed, planned, full_refresh=full_refresh, engine=engine)
     topics = TopicWatch()
     try:
-        meter = CostMeter(paths, kafka, topics)
+        meter = CostMeter(paths, kafka, topics, asked)
         specs = {model.spec.name: model.spec for model in models}
         planned = [
             judged(each, meter.measure(specs[each.stream], store.desired(each.stream)))
@@ -54,7 +58,7 @@ def project_plan(
         ]
     finally:
         topics.close()
-    return planned + (orphans(deployed, project) if project is not None else [])
+    return planned + (orphans(deployed, project) if project is not None else []), problems
 
 
 def plan_against(
@@ -63,14 +67,15 @@ def plan_against(
     *,
     project: Project | None,
     full_refresh: bool = False,
-) -> list[Planned]:
+) -> tuple[list[Planned], list[PenstockError]]:
     """What the models would do to the streams that a project had `before`: nobody is asked, nothing is counted."""
+    models, problems = deployable(models, before)
     planned = [
         replace(each, reasons=(*each.reasons, UNCHECKED)) if each.verdict is Verdict.RESTART else each
         for each in plan_streams(models, before, full_refresh=full_refresh)
     ]
     found = planned + (orphans(before, project) if project is not None else [])
-    return [replace(each, generation=None) for each in found]
+    return [replace(each, generation=None) for each in found], problems
 
 
 def _with_columns(

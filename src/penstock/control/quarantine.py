@@ -14,7 +14,7 @@ from typing import Any
 from penstock.compiler.plan import Verdict, plan_change
 from penstock.compiler.quarantine import SUFFIX, asks
 from penstock.compiler.spec import KafkaInput, StreamSpec
-from penstock.control.clusters import moved_sources
+from penstock.control.clusters import Asked, moved_sources
 from penstock.control.inputs import check_inputs
 from penstock.control.requests import run_command, turn
 from penstock.control.waiting import Tell, silent, wait_for
@@ -27,11 +27,11 @@ START_TIMEOUT = 90.0
 REPLAY_TIMEOUT = 1800.0
 
 
-def deploy_quarantine(store: Store, paths: ProjectPaths, spec: StreamSpec, tell: Tell) -> None:
+def deploy_quarantine(store: Store, paths: ProjectPaths, spec: StreamSpec, tell: Tell, asked: Asked) -> None:
     """Make a quarantine the desired state; the caller has the turn to deploy."""
     old = store.find_desired(spec.name)
     plan = plan_change(StreamSpec.from_json(old.spec_json) if old else None, spec)
-    moved = old is not None and bool(moved_sources(store, paths, spec))
+    moved = old is not None and bool(moved_sources(store, paths, spec, asked))
     if plan.verdict is Verdict.NO_OP and not moved:
         return
     if plan.verdict is Verdict.HOT and not moved:
@@ -54,7 +54,7 @@ def deploy_quarantine(store: Store, paths: ProjectPaths, spec: StreamSpec, tell:
 def ensure_quarantine(store: Store, paths: ProjectPaths, spec: StreamSpec, progress: Tell | None = None) -> None:
     """Deploy a quarantine by itself."""
     with turn(store, progress or silent):
-        deploy_quarantine(store, paths, spec, progress or silent)
+        deploy_quarantine(store, paths, spec, progress or silent, Asked())
 
 
 def _starts_now(spec: StreamSpec) -> bool:

@@ -18,7 +18,7 @@ from penstock.checkpoint.clusters import Cluster, read_from
 from penstock.checkpoint.offsets import Offset, committed, initial
 from penstock.compiler.spec import FromTimestamp, Input, KafkaInput, StreamSpec, TableStreamInput
 from penstock.control import behind
-from penstock.control.clusters import NOTHING_THERE, is_other
+from penstock.control.clusters import NOTHING_THERE, Asked, is_other
 from penstock.control.inputs import Access, access
 from penstock.control.lag import Topics, table_path
 from penstock.control.table_facts import table_facts
@@ -87,10 +87,11 @@ def _words(cost: InputCost) -> str:
 class CostMeter:
     """Asks brokers and tables what rebuilds would read; keeps its clients."""
 
-    def __init__(self, paths: ProjectPaths, kafka: KafkaSettings, topics: Topics) -> None:
+    def __init__(self, paths: ProjectPaths, kafka: KafkaSettings, topics: Topics, asked: Asked) -> None:
         self._paths = paths
         self._kafka = kafka
         self._topics = topics
+        self._asked = asked
 
     def measure(self, spec: StreamSpec, old: Desired) -> RebuildCost:
         """What building `spec` anew reads, and what of the deployed stream's rows that leaves out."""
@@ -125,7 +126,7 @@ class CostMeter:
                 begin, end = self._range(item, name, broker, options)
                 messages += sum(end[number] - at for number, at in begin.items())
                 lost += _lost(_partitions(began, name), _partitions(read, name), begin, end)
-            if is_other(item, clusters, self._kafka, self._paths):
+            if is_other(item, clusters, self._kafka, self._paths, self._asked):
                 return InputCost(item.relation, start, messages, None, NOTHING_THERE)
             note = self._compacted(broker, names)
         except PenstockError as problem:

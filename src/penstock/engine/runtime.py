@@ -32,7 +32,7 @@ from penstock.checkpoint import backfill, leftovers
 from penstock.checkpoint.standing import Standing
 from penstock.compiler.messages import Messages
 from penstock.compiler.quality import BAD, EMPTY, PARTLY
-from penstock.compiler.spec import Publish
+from penstock.compiler.spec import IN_ORDER_MS, Publish
 from penstock.engine import columns, failures, functions, keys, pools, real_time, snapshot, tables, topic_files
 from penstock.engine.changed_rows import Deletions, Follow
 from penstock.engine.changes import Changes
@@ -75,7 +75,6 @@ PROJECT_CONF = "spark.penstock.project"
 _HISTORY_CONF = "spark.penstock.history"  # of a session whose stream reads its history
 _HISTORY_TIMES = 10
 _BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
-_IN_ORDER_MS = 200  # between looks of a stream that reads one file at each
 
 
 # What is counted of the records of a source, batch by batch.
@@ -370,7 +369,7 @@ def start(
     if history:
         return Running(sink.trigger(availableNow=True).start(), writer, checkpoint)
     # One file at each look: at the pace of its time window it would never catch up with who writes as often.
-    window = min(stream.time_window_ms, _IN_ORDER_MS) if stream.in_order else stream.time_window_ms
+    window = min(stream.time_window_ms, IN_ORDER_MS) if stream.in_order else stream.time_window_ms
     every = "0 seconds" if stream.continuous else f"{window} milliseconds"
     return Running(sink.trigger(processingTime=every).start(), writer)
 

@@ -57,7 +57,7 @@ OWN = (
     Setting("unique_key", _COLUMNS, "the GROUP BY columns", "rows are replaced by this key; on a plain SELECT it "
             "makes the table an upsert, the last message of a key wins"),
     Setting("watermark", "`{column: …, delay: '10 minutes'}`", "none", "the event time of this table's rows, for "
-            "those who stream from it"),
+            "those who stream from it; as a default in dbt_project.yml, of the tables that have the column"),
     Setting("max_batch_rows", "number of messages", None, "the largest batch while a stream catches up"),
     Setting("max_lag", "`'30 seconds'`, `'5 minutes'`", None, "Dagster's lag check warns above it, and fails above "
             "twice of it; the stream itself is not changed by it"),
