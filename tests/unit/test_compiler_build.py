@@ -285,6 +285,44 @@ def test_what_spark_refuses_as_a_stream_keeps_no_unique_key_either(manifest: Man
     assert counted.as_full("Spark refuses it.").is_full
 
 
+@pytest.mark.parametrize(
+    ("sql", "mode", "reason"),
+    [
+        (LATEST, "full", "refresh_mode is full."),
+        (f"{LATEST} order by item_id", "auto", "ORDER BY"),
+        ("select * from shop.items", "auto", "reads tables alone"),
+        (f"{LATEST} where user_id in (select nope from shop.clicks)", "auto", "a subquery over a stream"),
+    ],
+)
+def test_a_full_refresh_does_not_know_the_first_row_of_a_key(
+    manifest: Manifest, sql: str, mode: str, reason: str
+) -> None:
+    name = add_model(manifest, "m", sql, [CLICKS, "seed.shop.items"], deduplicate_by="user_id", refresh_mode=mode)
+    problem = fails_with(MODEL_KEY_IN_FULL, manifest, name)
+    assert "deduplicate_by 'user_id' would be lost: shop.m is refreshed in full. " in problem.message
+    assert reason in problem.message
+    assert "min_by(...) with GROUP BY, or row_number()" in str(problem.hint)
+
+
+def test_what_spark_refuses_as_a_stream_is_not_deduplicated_either(manifest: Manifest) -> None:
+    sql = "select user_id, item_id, clicked_at from shop.clicks"
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS], deduplicate_by=["user_id", "item_id"]))
+    with pytest.raises(PenstockError, match=r"deduplicate_by 'user_id', 'item_id' would be lost: shop\.m is") as caught:
+        spec.as_full("Spark refuses it.")
+    assert caught.value.kind is MODEL_KEY_IN_FULL
+    assert spec.over_all("looked into").is_full, "a record at fault can be looked for"
+
+
+def test_rows_are_told_apart_by_columns_of_the_result(manifest: Manifest) -> None:
+    sql = "select user_id, clicked_at from shop.clicks"
+    problem = fails_with(MODEL_SETTING, manifest, add_model(manifest, "m", sql, [CLICKS], deduplicate_by=["usr_id"]))
+    assert "deduplicate_by 'usr_id' is not among the columns of the model. Did you mean 'user_id'?" in str(problem)
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS], deduplicate_by="USER_ID"))
+    assert spec.deduplicate_by == ("USER_ID",)
+    unknown = add_model(manifest, "m", "select * from shop.clicks_clean", [CLEAN], deduplicate_by="nope")
+    assert compiled(manifest, unknown).deduplicate_by == ("nope",), "Spark knows the columns, and says it"
+
+
 def test_the_column_of_a_models_own_watermark_is_one_of_its_columns(manifest: Manifest) -> None:
     def clicks(sql: str, column: str) -> str:
         raw = f"-- {{{{ config(watermark='…') }}}}\n{sql}"

@@ -26,9 +26,9 @@ from penstock.compiler.lines import line_map
 from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
-from penstock.compiler.result_key import result_key
-from penstock.compiler.rows import Rows, output_columns
-from penstock.compiler.shape import Shape, Source, analyse, unique_columns
+from penstock.compiler.result_key import own_key
+from penstock.compiler.rows import Rows, columns_named, output_columns
+from penstock.compiler.shape import Shape, Source, analyse
 from penstock.compiler.spec import (
     Column,
     Follow,
@@ -47,7 +47,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
     Watermark,
-    key_in_full,
+    check_full,
 )
 from penstock.compiler.split import VIEW, split
 from penstock.compiler.sqltext import plain_name
@@ -205,18 +205,20 @@ class _Compiler:
             if problem.kind not in _NOT_INCREMENTAL or table.refresh_mode == "incremental" or table.emit == "final":
                 raise
             return self._full(statement, streams, table, _reason(problem))
+        if shape.columns is not None:
+            columns_named(statement, "deduplicate_by", table.deduplicate_by, shape.columns)
         return shape, None
 
     def _full(
         self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable, reason: str
     ) -> tuple[Shape, str]:
-        """A full refresh, which has no key of its own."""
+        """A full refresh, which has no key of its own and no first row of one."""
         if table.unique_key is not None and isinstance(statement.tree, exp.Select):
             columns = output_columns(statement.tree, Rows())
             if columns is not None:
-                unique_columns(statement, table.unique_key, columns)
-        if key := _own_key(statement, streams, table):
-            raise key_in_full(table.name, key, reason, statement.at(statement.tree))
+                columns_named(statement, "unique_key", table.unique_key, columns)
+        at, key = statement.at(statement.tree), _own_key(statement, streams, table)
+        check_full(table.name, reason, at, own_key=key, deduplicate_by=table.deduplicate_by)
         warnings = tuple(clock_warnings(statement, full=True))
         return Shape(OutputMode.REPLACE, (), stateful=False, warnings=warnings), reason
 
@@ -376,11 +378,7 @@ def _following(
 
 def _own_key(statement: Statement, streams: Mapping[str, Source], table: DynamicTable) -> tuple[str, ...]:
     """The model's unique_key, unless it is the key that the query gives its rows by itself."""
-    if table.unique_key is None:
-        return ()
-    keys = {name: each.keys for name, each in streams.items()}
-    given = frozenset(key.lower() for key in table.unique_key)
-    return () if result_key(statement, keys) == given else table.unique_key
+    return own_key(statement, {name: each.keys for name, each in streams.items()}, table.unique_key)
 
 
 def _event_time(table: DynamicTable, shape: Shape) -> str | None:

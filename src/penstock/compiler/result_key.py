@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from penstock.compiler.grouping import group_keys
-from penstock.compiler.rows import Rows, column_aliases, contains_aggregate, is_aggregate, output_columns, own_parts
+from penstock.compiler.rows import (
+    Rows,
+    column_aliases,
+    contains_aggregate,
+    is_aggregate,
+    output_columns,
+    own_parts,
+)
 from penstock.compiler.statement import Statement, relation_name
 from penstock.errors import PenstockError
 
@@ -25,6 +32,15 @@ _EXPLODING = (exp.Explode, exp.Inline, exp.Posexplode)
 def result_key(statement: Statement, tables: Mapping[str, tuple[str, ...]]) -> Key | None:
     """The key of the result; `tables` are the keys of relations (schema.identifier in lower case) that have one."""
     return _of(statement, statement.tree, {name: _key(keys) for name, keys in tables.items() if keys})
+
+
+def own_key(
+    statement: Statement, tables: Mapping[str, tuple[str, ...]], unique_key: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    """The model's unique_key, unless it is the key that the query gives its rows by itself."""
+    if unique_key is None:
+        return ()
+    return () if result_key(statement, tables) == _key(unique_key) else unique_key
 
 
 def _key(columns: tuple[str, ...]) -> Key:
