@@ -323,6 +323,60 @@ def test_rows_are_told_apart_by_columns_of_the_result(manifest: Manifest) -> Non
     assert compiled(manifest, unknown).deduplicate_by == ("nope",), "Spark knows the columns, and says it"
 
 
+PER_USER = "select user_id, max(item_id) it, count(*) n from shop.clicks group by user_id"
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        (PER_USER, "IT"),
+        (PER_USER, ["user_id", "n"]),
+        ("select concat('x', max(item_id)) as it from shop.clicks group by user_id", "it"),
+        (f"select user_id, lower(it) as item from ({PER_USER})", "item"),
+        (f"with c (u, i, n) as ({PER_USER}), d as (select * from c) select d.*, 1 as x from d", "i"),
+        (f"select * from ({PER_USER}) as c (u, i, n)", "i"),
+        (f"select c.*, s.name from ({PER_USER}) c join shop.items s on s.item_id = c.it", ["it", "name"]),
+        (f"select s.item_id, c.n from shop.items s join ({PER_USER}) c on s.item_id = c.it", "n"),
+        ("select count(*) n from (select user_id from shop.clicks union all select user_id from shop.clicks)", "n"),
+    ],
+)
+def test_rows_of_an_aggregate_have_no_key_that_it_computes(manifest: Manifest, sql: str, key: str | list[str]) -> None:
+    name = add_model(manifest, "m", sql, [CLICKS, "seed.shop.items"], unique_key=key)
+    problem = fails_with(MODEL_SETTING, manifest, name)
+    named = key if isinstance(key, str) else key[-1] if key[-1] == "n" else key[0]
+    assert f"unique_key '{named}' is computed by an aggregate" in problem.message
+    assert "Take the GROUP BY columns in its place" in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "left_out"),
+    [
+        (PER_USER, "user_id", None),
+        (PER_USER.replace("group by user_id", "group by user_id, page_id").replace("max(item_id)", "page_id"),
+         "user_id", "it"),
+        ("select upper(item_id) as item, count(*) n from shop.clicks group by item_id", "item", None),
+        (f"select c.user_id, s.item_id, c.n from ({PER_USER}) c join shop.items s on s.item_id = c.it",
+         ["user_id", "item_id"], None),
+        (f"select c.user_id, s.n from ({PER_USER}) c join (select item_id as n from shop.items) s on s.n = c.it",
+         ["user_id", "n"], None),
+        ("select user_id, explode(s) as item from (select user_id, collect_set(item_id) s from shop.clicks group by 1)",
+         ["user_id", "item"], None),
+        (("select c.user_id, c.item_id, i.n from shop.clicks c join (select item_id, count(*) n from shop.items "
+          "group by item_id) i on i.item_id = c.item_id"), "n", None),
+        ("select distinct user_id, item_id from shop.clicks", "user_id", None),
+    ],
+)  # fmt: skip
+def test_a_unique_key_of_an_aggregate_is_of_what_stays_with_a_group(
+    manifest: Manifest, sql: str, key: str | list[str], left_out: str | None
+) -> None:
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS, "seed.shop.items"], unique_key=key))
+    assert spec.output.mode is OutputMode.UPSERT
+    warnings = [each for each in spec.warnings if "unique_key" in each]
+    assert len(warnings) == (left_out is not None)
+    if left_out is not None:
+        assert warnings[0].startswith(f"models/m.sql:1: unique_key leaves out {left_out} of the GROUP BY columns")
+
+
 def test_the_column_of_a_models_own_watermark_is_one_of_its_columns(manifest: Manifest) -> None:
     def clicks(sql: str, column: str) -> str:
         raw = f"-- {{{{ config(watermark='…') }}}}\n{sql}"

@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from penstock.compiler.lines import line_map
 from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
-from penstock.compiler.result_key import own_key
+from penstock.compiler.result_key import key_warnings, own_key
 from penstock.compiler.rows import Rows, columns_named, output_columns
 from penstock.compiler.shape import Shape, Source, analyse
 from penstock.compiler.spec import (
@@ -207,6 +208,9 @@ class _Compiler:
             return self._full(statement, streams, table, _reason(problem))
         if shape.columns is not None:
             columns_named(statement, "deduplicate_by", table.deduplicate_by, shape.columns)
+        if table.unique_key is not None:
+            warnings = (*shape.warnings, *key_warnings(statement, streams, table.unique_key))
+            shape = replace(shape, warnings=warnings)
         return shape, None
 
     def _full(
