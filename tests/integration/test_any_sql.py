@@ -126,6 +126,62 @@ MODELS: dict[str, tuple[str, dict[str, Any], str | None]] = {
         "on o.id = c.id and o.paid >= c.ts and o.paid <= c.ts + interval 10 seconds "
         f"where coalesce(c.ts, o.paid) < timestamp '{LATER}'"),
     ),
+    "paid_in_time": (
+        ("select c.id, o.amount from {commercials} c join {orders} o "
+        "on o.id = c.id and o.paid between c.ts and c.ts + interval 10 seconds"),
+        {}, None,
+    ),
+    "shown_before": (
+        ("select o.id, o.paid from {orders} o left semi join {commercials} c "
+        "on o.id = c.id and o.paid between c.ts and c.ts + interval 10 seconds"),
+        {},
+        ("select o.id, o.paid from orders o semi join commercials c "
+        "on o.id = c.id and o.paid between c.ts and c.ts + interval 10 seconds"),
+    ),
+    "seen": ("select distinct id, ts from {commercials}", {}, None),
+    "final_of_final": (
+        ("select window(w, '10 seconds').start as starts, brand, sum(n) as n, count(*) as windows from "
+        "(select window as w, brand, count(*) as n from {commercials} group by window(ts, '5 seconds'), brand) "
+        "group by window(w, '10 seconds'), brand"),
+        {"emit": "final"},
+        f"""
+        select time_bucket(interval '10 seconds', starts) as starts, brand, sum(n) as n, count(*) as windows from (
+            select time_bucket(interval '5 seconds', ts) as starts, brand, count(*) as n
+            from commercials where ts < timestamp '{LATER}' group by all
+        ) group by all
+        """,
+    ),
+    "both_per_5s": (
+        ("with c as (select window as w, count(*) as n from {commercials} group by window(ts, '5 seconds')), "
+        "o as (select window as w, sum(amount) as amount from {orders} group by window(paid, '5 seconds')) "
+        "select c.w.start as starts, c.n, o.amount from c join o on o.w = c.w"),
+        {"emit": "final"},
+        f"""
+        select c.starts, c.n, o.amount from
+            (select time_bucket(interval '5 seconds', ts) as starts, count(*) as n from commercials group by all) c
+            join (select time_bucket(interval '5 seconds', paid) as starts, sum(amount) as amount
+                from orders group by all) o on o.starts = c.starts
+        where c.starts < timestamp '{LATER}'
+        """,
+    ),
+    "with_and_without_names": (
+        """
+        select c.id, 'right' as kind, n.name from {names} n right join {commercials} c on n.brand = c.brand
+        union all
+        select c.id, 'anti', null from {commercials} c left anti join {names} n on n.brand = c.brand
+        union all
+        select id, 'not in', null from {commercials} where brand not in (select brand from {names})
+        union all
+        select id, 'not exists', null from {commercials} c
+        where not exists (select 1 from {names} n where n.brand = c.brand)
+        """,
+        {},
+        """
+        select c.id, 'right' as kind, n.name from commercials c left join names n on n.brand = c.brand
+        union all
+        select id, unnest(['anti', 'not in', 'not exists']), null from commercials where brand <> 'Acme'
+        """,
+    ),
     "brands_by_duration": (
         "select duration, count(distinct brand) as brands from {commercials} group by duration", {}, None,
     ),

@@ -294,6 +294,98 @@ def test_what_spark_refuses_as_a_stream_keeps_no_unique_key_either(manifest: Man
     assert counted.as_full("Spark refuses it.").is_full
 
 
+@pytest.mark.parametrize(
+    ("sql", "mode", "reason"),
+    [
+        (LATEST, "full", "refresh_mode is full."),
+        (f"{LATEST} order by item_id", "auto", "ORDER BY"),
+        ("select * from shop.items", "auto", "reads tables alone"),
+        (f"{LATEST} where user_id in (select nope from shop.clicks)", "auto", "a subquery over a stream"),
+    ],
+)
+def test_a_full_refresh_does_not_know_the_first_row_of_a_key(
+    manifest: Manifest, sql: str, mode: str, reason: str
+) -> None:
+    name = add_model(manifest, "m", sql, [CLICKS, "seed.shop.items"], deduplicate_by="user_id", refresh_mode=mode)
+    problem = fails_with(MODEL_KEY_IN_FULL, manifest, name)
+    assert "deduplicate_by 'user_id' would be lost: shop.m is refreshed in full. " in problem.message
+    assert reason in problem.message
+    assert "min_by(...) with GROUP BY, or row_number()" in str(problem.hint)
+
+
+def test_what_spark_refuses_as_a_stream_is_not_deduplicated_either(manifest: Manifest) -> None:
+    sql = "select user_id, item_id, clicked_at from shop.clicks"
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS], deduplicate_by=["user_id", "item_id"]))
+    with pytest.raises(PenstockError, match=r"deduplicate_by 'user_id', 'item_id' would be lost: shop\.m is") as caught:
+        spec.as_full("Spark refuses it.")
+    assert caught.value.kind is MODEL_KEY_IN_FULL
+    assert spec.over_all("looked into").is_full, "a record at fault can be looked for"
+
+
+def test_rows_are_told_apart_by_columns_of_the_result(manifest: Manifest) -> None:
+    sql = "select user_id, clicked_at from shop.clicks"
+    problem = fails_with(MODEL_SETTING, manifest, add_model(manifest, "m", sql, [CLICKS], deduplicate_by=["usr_id"]))
+    assert "deduplicate_by 'usr_id' is not among the columns of the model. Did you mean 'user_id'?" in str(problem)
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS], deduplicate_by="USER_ID"))
+    assert spec.deduplicate_by == ("USER_ID",)
+    unknown = add_model(manifest, "m", "select * from shop.clicks_clean", [CLEAN], deduplicate_by="nope")
+    assert compiled(manifest, unknown).deduplicate_by == ("nope",), "Spark knows the columns, and says it"
+
+
+PER_USER = "select user_id, max(item_id) it, count(*) n from shop.clicks group by user_id"
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        (PER_USER, "IT"),
+        (PER_USER, ["user_id", "n"]),
+        ("select concat('x', max(item_id)) as it from shop.clicks group by user_id", "it"),
+        (f"select user_id, lower(it) as item from ({PER_USER})", "item"),
+        (f"with c (u, i, n) as ({PER_USER}), d as (select * from c) select d.*, 1 as x from d", "i"),
+        (f"select * from ({PER_USER}) as c (u, i, n)", "i"),
+        (f"select c.*, s.name from ({PER_USER}) c join shop.items s on s.item_id = c.it", ["it", "name"]),
+        (f"select s.item_id, c.n from shop.items s join ({PER_USER}) c on s.item_id = c.it", "n"),
+        ("select count(*) n from (select user_id from shop.clicks union all select user_id from shop.clicks)", "n"),
+    ],
+)
+def test_rows_of_an_aggregate_have_no_key_that_it_computes(manifest: Manifest, sql: str, key: str | list[str]) -> None:
+    name = add_model(manifest, "m", sql, [CLICKS, "seed.shop.items"], unique_key=key)
+    problem = fails_with(MODEL_SETTING, manifest, name)
+    named = key if isinstance(key, str) else key[-1] if key[-1] == "n" else key[0]
+    assert f"unique_key '{named}' is computed by an aggregate" in problem.message
+    assert "Take the GROUP BY columns in its place" in str(problem.hint)
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "left_out"),
+    [
+        (PER_USER, "user_id", None),
+        (PER_USER.replace("group by user_id", "group by user_id, page_id").replace("max(item_id)", "page_id"),
+         "user_id", "it"),
+        ("select upper(item_id) as item, count(*) n from shop.clicks group by item_id", "item", None),
+        (f"select c.user_id, s.item_id, c.n from ({PER_USER}) c join shop.items s on s.item_id = c.it",
+         ["user_id", "item_id"], None),
+        (f"select c.user_id, s.n from ({PER_USER}) c join (select item_id as n from shop.items) s on s.n = c.it",
+         ["user_id", "n"], None),
+        ("select user_id, explode(s) as item from (select user_id, collect_set(item_id) s from shop.clicks group by 1)",
+         ["user_id", "item"], None),
+        (("select c.user_id, c.item_id, i.n from shop.clicks c join (select item_id, count(*) n from shop.items "
+          "group by item_id) i on i.item_id = c.item_id"), "n", None),
+        ("select distinct user_id, item_id from shop.clicks", "user_id", None),
+    ],
+)  # fmt: skip
+def test_a_unique_key_of_an_aggregate_is_of_what_stays_with_a_group(
+    manifest: Manifest, sql: str, key: str | list[str], left_out: str | None
+) -> None:
+    spec = compiled(manifest, add_model(manifest, "m", sql, [CLICKS, "seed.shop.items"], unique_key=key))
+    assert spec.output.mode is OutputMode.UPSERT
+    warnings = [each for each in spec.warnings if "unique_key" in each]
+    assert len(warnings) == (left_out is not None)
+    if left_out is not None:
+        assert warnings[0].startswith(f"models/m.sql:1: unique_key leaves out {left_out} of the GROUP BY columns")
+
+
 def test_the_column_of_a_models_own_watermark_is_one_of_its_columns(manifest: Manifest) -> None:
     def clicks(sql: str, column: str) -> str:
         raw = f"-- {{{{ config(watermark='…') }}}}\n{sql}"

@@ -367,6 +367,19 @@ def test_key_and_value_of_messages() -> None:
     assert caught.value.kind is PUBLISH_KEY
 
 
+@pytest.mark.parametrize(
+    ("sql", "key"), [("select k, v from {events}", ["V", "k"]), ("select distinct k, v from {events}", None)]
+)
+def test_a_value_without_columns_is_refused_when_the_model_is_compiled(sql: str, key: list[str] | None) -> None:
+    publish = {"topic": "out", "key_in_value": False} | ({"key": key} if key else {})
+    problem = failure(sql=sql, publish=publish)
+    assert (problem.kind, problem.hint) == (PUBLISH_UNFIT, "Set key_in_value: true.")
+    assert spec_of(sql, publish | {"key_in_value": True}).publish is not None
+    assert spec_of(
+        sql.replace(" k,", " k, 1 as n,"), {**publish, "key": ["k", "v"]} if key else {"topic": "out"}
+    ).publish
+
+
 # -- messages ---------------------------------------------------------------------------------------------------------
 def test_a_row_as_json() -> None:
     encode = encoders.json_encoder(FIELDS)

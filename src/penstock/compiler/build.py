@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,9 +28,9 @@ from penstock.compiler.lookups import refuse_joined_tables
 from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
-from penstock.compiler.result_key import result_key
-from penstock.compiler.rows import Rows, output_columns
-from penstock.compiler.shape import Shape, Source, analyse, unique_columns
+from penstock.compiler.result_key import key_warnings, own_key
+from penstock.compiler.rows import Rows, columns_named, output_columns
+from penstock.compiler.shape import Shape, Source, analyse
 from penstock.compiler.spec import (
     Column,
     Follow,
@@ -48,7 +49,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Trigger,
     Watermark,
-    key_in_full,
+    check_full,
 )
 from penstock.compiler.split import VIEW, split
 from penstock.compiler.sqltext import plain_name
@@ -209,18 +210,23 @@ class _Compiler:
             if problem.kind not in _NOT_INCREMENTAL or table.refresh_mode == "incremental" or table.emit == "final":
                 raise
             return self._full(statement, streams, table, _reason(problem))
+        if shape.columns is not None:
+            columns_named(statement, "deduplicate_by", table.deduplicate_by, shape.columns)
+        if table.unique_key is not None:
+            warnings = (*shape.warnings, *key_warnings(statement, streams, table.unique_key))
+            shape = replace(shape, warnings=warnings)
         return shape, None
 
     def _full(
         self, statement: Statement, streams: Mapping[str, Source], table: DynamicTable, reason: str
     ) -> tuple[Shape, str]:
-        """A full refresh, which has no key of its own."""
+        """A full refresh, which has no key of its own and no first row of one."""
         if table.unique_key is not None and isinstance(statement.tree, exp.Select):
             columns = output_columns(statement.tree, Rows())
             if columns is not None:
-                unique_columns(statement, table.unique_key, columns)
-        if key := _own_key(statement, streams, table):
-            raise key_in_full(table.name, key, reason, statement.at(statement.tree))
+                columns_named(statement, "unique_key", table.unique_key, columns)
+        at, key = statement.at(statement.tree), _own_key(statement, streams, table)
+        check_full(table.name, reason, at, own_key=key, deduplicate_by=table.deduplicate_by)
         warnings = tuple(clock_warnings(statement, full=True))
         return Shape(OutputMode.REPLACE, (), stateful=False, warnings=warnings), reason
 
@@ -387,11 +393,7 @@ def _following(
 
 def _own_key(statement: Statement, streams: Mapping[str, Source], table: DynamicTable) -> tuple[str, ...]:
     """The model's unique_key, unless it is the key that the query gives its rows by itself."""
-    if table.unique_key is None:
-        return ()
-    keys = {name: each.keys for name, each in streams.items()}
-    given = frozenset(key.lower() for key in table.unique_key)
-    return () if result_key(statement, keys) == given else table.unique_key
+    return own_key(statement, {name: each.keys for name, each in streams.items()}, table.unique_key)
 
 
 def _event_time(table: DynamicTable, shape: Shape) -> str | None:

@@ -1,7 +1,8 @@
 """Conditions that ask the clock: a row meets them when it is looked at, and nobody looks again when time has passed.
 
 Rules
-- WHERE, HAVING, ON and the FILTER of an aggregate count; a clock in the result is a column like any other.
+- WHERE, HAVING, ON and the FILTER of an aggregate count, and so does a condition in the argument of one. Any other
+  clock in the result is a column like another, such as the time at which a row was loaded, or the newest of these.
 - A clock is a function that gives the time of now, or a literal that does (`timestamp 'now'`, `date 'today'`).
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from penstock.compiler.rows import down, own_parts
+from penstock.compiler.rows import down, is_aggregate, own_parts
 from penstock.compiler.statement import Statement
 
 _CURE = "a window with a 'watermark:', or a view over the table that filters when it is read"
@@ -57,6 +58,16 @@ def _conditions(node: exp.Select) -> Iterator[tuple[str, exp.Expr]]:
             yield "FILTER" if isinstance(part.parent, exp.Filter) else "WHERE", part.this
         elif isinstance(part, exp.Having):
             yield "HAVING", part.this
+    for aggregate in (part for each in node.expressions for part in down(each) if is_aggregate(part)):
+        for part in aggregate.walk(prune=lambda inner: _decides(inner) or isinstance(inner, exp.Query)):
+            if _decides(part):
+                yield "a condition in an aggregate", part
+
+
+def _decides(part: exp.Expr) -> bool:
+    """Whether it is a condition, or what CASE compares."""
+    compared = isinstance(part.parent, exp.Case | exp.If) and part.arg_key == "this"
+    return compared or isinstance(part, exp.Predicate | exp.Connector | exp.Not)
 
 
 def _clock(node: exp.Expr) -> str | None:

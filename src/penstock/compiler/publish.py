@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from penstock.compiler.shape import Shape
 from penstock.compiler.spec import Input, KafkaInput, OutputMode, Publish
-from penstock.errors import Location, did_you_mean
+from penstock.errors import Location, PenstockError, did_you_mean
 from penstock.errors.catalogue import (
     PUBLISH_KEY,
     PUBLISH_LOOP,
@@ -98,6 +98,8 @@ def published(table: DynamicTable, shape: Shape, reason: str | None, inputs: Seq
         key = tuple(_column(name, named, at) for name in key)
     if shape.mode is OutputMode.UPSERT:
         key = _own_key(table.name, key, shape, at)
+    if not setting.key_in_value and shape.columns is not None and _all_in(key, shape.columns):
+        raise _no_value(at)
     suits = "json" if len(key) > 1 else "string"
     made = Publish(
         topic=setting.topic,
@@ -162,6 +164,16 @@ def _column(name: str, named: Mapping[str, str], at: Location | None) -> str:
     return named[name.lower()]
 
 
+def _all_in(key: Sequence[str], columns: Sequence[str]) -> bool:
+    return {column.lower() for column in columns} <= {each.lower() for each in key}
+
+
+def _no_value(at: Location | None) -> PenstockError:
+    return PUBLISH_UNFIT.error(
+        "all columns are in the key, and nothing is left for the value.", at=at, hint="Set key_in_value: true."
+    )
+
+
 def read_table(table: DynamicTable, here: Location) -> DynamicTable:
     """The dynamic table that is read; PEN-1335 when it has no table."""
     if table.publish is not None and not table.publish.table:
@@ -178,9 +190,7 @@ def layout(publish: Publish, schema: Mapping[str, Any], at: Location | None = No
     key = tuple(named[name.lower()] for name in names)
     value = fields if publish.key_in_value else tuple(each for each in fields if each not in key)
     if not value:
-        raise PUBLISH_UNFIT.error(
-            "all columns are in the key, and nothing is left for the value.", at=at, hint="Set key_in_value: true."
-        )
+        raise _no_value(at)
     for format_, parts in ((publish.key_format, key), (publish.value_format, value)):
         for each in parts:
             try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from penstock.compiler.statement import WINDOW
+from penstock.compiler.statement import WINDOW, Statement
+from penstock.errors import did_you_mean
+from penstock.errors.catalogue import MODEL_SETTING
 from penstock.project.expressions import AGGREGATES
 
 
@@ -96,6 +98,18 @@ def output_columns(node: exp.Select, rows: Rows) -> tuple[str, ...] | None:
             name = projection.alias_or_name
             names.append("window" if name.lower() == WINDOW else name)
     return tuple(names)
+
+
+def columns_named(statement: Statement, setting: str, names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that a setting names, as the result writes them."""
+    named = {column.lower(): column for column in columns}
+    for name in names:
+        if name.lower() not in named:
+            raise MODEL_SETTING.error(
+                f"{setting} '{name}' is not among the columns of the model.", at=statement.at(statement.tree),
+                hint=did_you_mean(name, columns),
+            )  # fmt: skip
+    return tuple(named[name.lower()] for name in names)
 
 
 def event_columns(node: exp.Select, rows: Rows) -> frozenset[str]:

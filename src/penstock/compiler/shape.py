@@ -31,6 +31,7 @@ from penstock.compiler.rows import (
     both,
     carries_event_time,
     column_aliases,
+    columns_named,
     contains_aggregate,
     event_columns,
     exists_query,
@@ -98,7 +99,7 @@ def analyse(
         )  # fmt: skip
     keys = unique_key if unique_key is not None else rows.keys
     if unique_key is not None and rows.columns is not None:
-        keys = unique_columns(statement, unique_key, rows.columns)
+        keys = columns_named(statement, "unique_key", unique_key, rows.columns)
     if deduplicate_by:
         analysis.deduplicated(rows, keyed=unique_key is not None)
     mode = OutputMode.APPEND if keys is None else OutputMode.UPSERT
@@ -110,18 +111,6 @@ def analyse(
         above = None if rows.changes else analysis.aggregate
         return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns, looked_up)
     return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up)
-
-
-def unique_columns(statement: Statement, unique_key: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that unique_key names, as the result writes them."""
-    named = {column.lower(): column for column in columns}
-    for key in unique_key:
-        if key.lower() not in named:
-            raise MODEL_SETTING.error(
-                f"unique_key '{key}' is not among the columns of the model.", at=statement.at(statement.tree),
-                hint=f"Its columns: {', '.join(columns)}.",
-            )  # fmt: skip
-    return tuple(named[key.lower()] for key in unique_key)
 
 
 class _Analysis:

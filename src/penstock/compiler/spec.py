@@ -26,7 +26,7 @@ from pydantic import (
     model_serializer,
 )
 
-from penstock.errors import Location, PenstockError
+from penstock.errors import Location
 from penstock.errors.catalogue import MODEL_KEY_IN_FULL, PUBLISH_UNFIT
 from penstock.kafka.security import Reference
 from penstock.project.expectations import Expectation
@@ -283,10 +283,20 @@ _LATER_OF_SPEC = (
 )  # fmt: skip
 
 
-def key_in_full(name: str, key: tuple[str, ...], reason: str, at: Location) -> PenstockError:
-    """PEN-1313 for a table that is refreshed in full for a reason."""
-    told = "', '".join(key)
-    return MODEL_KEY_IN_FULL.error(f"unique_key '{told}' would be lost: {name} is refreshed in full. {reason}", at=at)
+def check_full(
+    name: str, reason: str, at: Location, *, own_key: tuple[str, ...], deduplicate_by: tuple[str, ...]
+) -> None:
+    """PEN-1313 when a table that is refreshed in full for a reason is to take the newest or the first row of a key."""
+    told = "', '".join(own_key or deduplicate_by)
+    lost = f"'{told}' would be lost: {name} is refreshed in full. {reason}"
+    if own_key:
+        raise MODEL_KEY_IN_FULL.error(f"unique_key {lost}", at=at)
+    if deduplicate_by:
+        raise MODEL_KEY_IN_FULL.error(
+            f"deduplicate_by {lost}", at=at,
+            hint="Deduplicate in a dynamic table in between, and 'ref' it here without deduplicate_by. Or take the "
+            "first row of a key in the query: min_by(...) with GROUP BY, or row_number().",
+        )  # fmt: skip
 
 
 class StreamSpec(Frozen):
@@ -368,8 +378,8 @@ class StreamSpec(Frozen):
         """The same model, refreshed in full because the engine found a reason that the compiler cannot know."""
         if self.publish is not None:
             raise PUBLISH_UNFIT.error(f"{self.name} cannot be published: {reason}", at=Location(self.path))
-        if self.own_key:
-            raise key_in_full(self.name, self.own_key, reason, Location(self.path))
+        at = Location(self.path)
+        check_full(self.name, reason, at, own_key=self.own_key, deduplicate_by=self.deduplicate_by)
         return self.over_all(reason)
 
     def over_all(self, reason: str) -> StreamSpec:

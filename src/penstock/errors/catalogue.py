@@ -447,7 +447,8 @@ CONSTRAINT_BROKEN = Kind(
 MODEL_SETTING = Kind(
     "PEN-1311",
     "A setting of a dynamic table does not fit its query",
-    "unique_key names columns of the result, emit: final needs a window and a watermark, deduplicate_by appended rows.",
+    "unique_key and deduplicate_by name columns of the result that stay with a row, emit: final needs a window and a "
+    "watermark, deduplicate_by appended rows.",
     "Change the setting or the query; see docs/models.md.",
     _BAD,
 )
@@ -460,10 +461,11 @@ FUNCTION_UNFIT = Kind(
 )
 MODEL_KEY_IN_FULL = Kind(
     "PEN-1313",
-    "A full refresh cannot keep a unique_key",
-    "All rows are computed at once, and which row of a key is the newest is not known then: none can replace another.",
-    "Keep the rows by their key in a dynamic table in between, and 'ref' it here without unique_key. Or leave "
-    "unique_key out and take the newest row of a key in the query: max_by(...) with GROUP BY, or row_number().",
+    "A full refresh cannot keep a unique_key or deduplicate_by",
+    "All rows are computed at once, and which row of a key came first or last is not known then: none can replace "
+    "another or be taken before it.",
+    "Keep the rows by their key in a dynamic table in between, and 'ref' it here without the setting. Or leave it out "
+    "and take the row in the query: max_by(...) or min_by(...) with GROUP BY, or row_number().",
     _BAD,
 )
 

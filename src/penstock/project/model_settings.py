@@ -53,7 +53,7 @@ OWN = (
     _of("emit", EMITS, "of a windowed aggregate with a watermark: rows as they change, or each window once, when it "
         "is over; session windows once, unless `changes` is written, which refreshes them in full"),
     Setting("deduplicate_by", _COLUMNS, "none", "of the rows with the same values there, the first is taken; with a "
-            "watermark, keys are forgotten when it has passed them"),
+            "watermark, keys are forgotten when it has passed them; an error where the table is refreshed in full"),
     Setting("unique_key", _COLUMNS, "the GROUP BY columns", "rows are replaced by this key; on a plain SELECT it "
             "makes the table an upsert, the last message of a key wins"),
     Setting("watermark", "`{column: …, delay: '10 minutes'}`", "none", "the event time of this table's rows, for "
