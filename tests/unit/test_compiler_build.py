@@ -135,6 +135,18 @@ def test_incremental_makes_an_error_of_that_reason(manifest: Manifest) -> None:
     assert str(fails_with(MODEL_NOT_INCREMENTAL, manifest, top).at) == "models/top.sql:3"
 
 
+def test_a_join_whose_rows_are_kept_by_a_key_is_told_to_the_engine(manifest: Manifest) -> None:
+    sql = "select c.user_id from shop.clicks c join shop.clicks_clean d on d.user_id = c.user_id"
+    spec = compiled(manifest, add_model(manifest, "both", sql, [CLICKS, CLEAN], unique_key="user_id"))
+    assert (spec.output.mode, spec.joined) == (OutputMode.UPSERT, True)
+    assert "joined=True" in render_job(spec)
+    plain = compiled(manifest, add_model(manifest, "both", sql, [CLICKS, CLEAN]))
+    assert "joined" not in plain.to_json() + render_job(plain), "what is there is as it was"
+    before = spec.model_copy(update={"joined": False})
+    assert plan_change(before, spec).verdict is Verdict.RESTART
+    assert not spec.over_all("for a test").joined
+
+
 def test_full_is_full_whatever_the_query_is(manifest: Manifest) -> None:
     spec = compiled(manifest, add_model(manifest, "all", "select * from shop.clicks", [CLICKS], refresh_mode="full"))
     assert spec.is_full

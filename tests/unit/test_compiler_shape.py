@@ -164,6 +164,26 @@ def test_unique_key_makes_an_upsert_of_a_stateless_query() -> None:
     assert shape(sql, ("user_id",)) == Shape(OutputMode.UPSERT, ("user_id",), stateful=False)
 
 
+@pytest.mark.parametrize("join", ["join", "left join", "right join", "full join", "left semi join"])
+def test_the_rows_of_a_join_never_change_though_a_key_replaces_them(join: str) -> None:
+    sql = f"select c.user_id, c.ts from shop.clicks c {join} shop.orders o on o.user_id = c.user_id and o.at = c.ts"
+    found = timed(sql, unique_key=("user_id",))
+    assert (found.mode, found.keys, found.stateful, found.joined) == (OutputMode.UPSERT, ("user_id",), True, True)
+    assert not timed(sql).joined
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select c.user_id, count(*) n from shop.clicks c join shop.orders o on o.user_id = c.user_id group by 1",
+        "select distinct c.user_id from shop.clicks c join shop.orders o on o.user_id = c.user_id",
+        "select user_id from shop.clicks",
+    ],
+)
+def test_the_rows_of_an_aggregate_change_and_those_without_state_need_no_mode(sql: str) -> None:
+    assert not timed(sql, unique_key=("user_id",)).joined
+
+
 def test_a_unique_key_gets_the_case_of_its_column() -> None:
     assert shape("select USER_ID, item_id from shop.clicks", ("user_id",)).keys == ("USER_ID",)
 

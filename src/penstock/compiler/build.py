@@ -162,6 +162,7 @@ class _Compiler:
             sql=sql,
             follow=follow,
             stateful=shape.stateful,
+            joined=shape.joined,
             inputs=inputs,
             output=Output(
                 relation=table.name,

@@ -11,6 +11,8 @@ Rules
 - With `emit: final` a windowed aggregate appends: each window once, when the watermark has passed it. A session window
   is only ever final, because its key changes as it grows. All of such a query is final: every GROUP BY and DISTINCT in
   it has to have event time among its columns, or the watermark would never pass its groups.
+- A `unique_key` makes an upsert of rows that are appended. Of a join of two streams they are so all the same: Spark
+  gives them in append mode alone.
 - What Spark's streaming cannot update is an error that names the operator and its line.
 - State that grows without end is no error; it is a warning with the cure. So is a condition that asks the clock.
 """
@@ -74,6 +76,7 @@ class Shape:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     columns: tuple[str, ...] | None = field(default=None, compare=False)  # of the result, where the SQL names them
     looked_up: frozenset[str] = frozenset()  # dynamic tables that are read as they stand
+    joined: bool = False  # an upsert of the rows of a join of two streams, which never change
 
 
 def analyse(
@@ -113,7 +116,10 @@ def analyse(
         keys = analysis.followed(rows, keys or ())
         above = None if rows.changes else analysis.aggregate
         return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns, looked_up)
-    return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up)
+    joined = mode is OutputMode.UPSERT and rows.joined and not rows.updating
+    return Shape(
+        mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up, joined=joined
+    )
 
 
 def unique_columns(statement: Statement, unique_key: tuple[str, ...], columns: tuple[str, ...]) -> tuple[str, ...]:
