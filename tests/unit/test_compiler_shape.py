@@ -148,6 +148,7 @@ def test_rows_are_appended(sql: str, stateful: bool) -> None:
             ("x",),
             id="a window of a subquery under another name",
         ),
+        pytest.param("from shop.clicks |> as c |> aggregate count(*) as n group by user_id", ("user_id",), id="pipes"),
     ],
 )
 def test_rows_are_replaced_by_their_key(sql: str, keys: tuple[str, ...]) -> None:

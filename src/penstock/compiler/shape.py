@@ -179,6 +179,8 @@ class _Analysis:
             else:
                 rows = Rows()
             return self._joins(renamed(rows, column_aliases(node)), node, ctes)
+        if isinstance(node, exp.TableAlias):  # what is read after `|> as name`
+            return ctes.get(node.name.lower(), Rows())
         if isinstance(node, exp.Subquery):
             return renamed(self.query(node, ctes), column_aliases(node))
         if isinstance(node, exp.Query):
