@@ -135,6 +135,52 @@ def test_incremental_makes_an_error_of_that_reason(manifest: Manifest) -> None:
     assert str(fails_with(MODEL_NOT_INCREMENTAL, manifest, top).at) == "models/top.sql:3"
 
 
+@pytest.mark.parametrize(
+    ("mode", "cure"),
+    [
+        ("auto", "Leave 'emit: final' out: the table is then recomputed"),
+        ("incremental", "Leave 'emit: final' out and refresh_mode at 'auto': the table is then recomputed"),
+    ],
+)
+def test_what_cannot_be_final_is_recomputed_only_without_emit(manifest: Manifest, mode: str, cure: str) -> None:
+    sql = "select window.start s, count(*) n\nfrom shop.clicks group by window(clicked_at, '1 minute')\norder by n"
+    top = add_model(manifest, "top", sql, [CLICKS], refresh_mode=mode, emit="final")
+    problem = fails_with(MODEL_NOT_INCREMENTAL, manifest, top)
+    assert (str(problem.at), cure in str(problem)) == ("models/top.sql:3", True)
+    sql = "select window.start s, count(distinct item_id) n from shop.clicks group by window(clicked_at, '1 minute')"
+    buyers = add_model(manifest, "buyers", sql, [CLICKS], refresh_mode=mode, emit="final")
+    assert "approx_count_distinct" in str(fails_with(MODEL_NOT_INCREMENTAL, manifest, buyers))
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("from shop.clicks |> aggregate count(*) as n group by item_id |> where n > 3", "in a query with pipes"),
+        ("(select item_id, count(*) n from shop.clicks group by 1 having n > 3)", "brackets around the whole query"),
+        ("select * from (with c as (select 1) select item_id, count(*) n from shop.clicks group by 1) where n > 3",
+         "in a WITH of its own"),
+    ],
+)  # fmt: skip
+def test_a_filter_that_cannot_be_cut_off_is_refreshed_in_full_and_says_why(
+    manifest: Manifest, sql: str, reason: str
+) -> None:
+    spec = compiled(manifest, add_model(manifest, "often", sql, [CLICKS]))
+    assert spec.is_full
+    assert reason in str(spec.reason)
+
+
+def test_a_join_whose_rows_are_kept_by_a_key_is_told_to_the_engine(manifest: Manifest) -> None:
+    sql = "select c.user_id from shop.clicks c join shop.clicks_clean d on d.user_id = c.user_id"
+    spec = compiled(manifest, add_model(manifest, "both", sql, [CLICKS, CLEAN], unique_key="user_id"))
+    assert (spec.output.mode, spec.joined) == (OutputMode.UPSERT, True)
+    assert "joined=True" in render_job(spec)
+    plain = compiled(manifest, add_model(manifest, "both", sql, [CLICKS, CLEAN]))
+    assert "joined" not in plain.to_json() + render_job(plain), "what is there is as it was"
+    before = spec.model_copy(update={"joined": False})
+    assert plan_change(before, spec).verdict is Verdict.RESTART
+    assert not spec.over_all("for a test").joined
+
+
 def test_full_is_full_whatever_the_query_is(manifest: Manifest) -> None:
     spec = compiled(manifest, add_model(manifest, "all", "select * from shop.clicks", [CLICKS], refresh_mode="full"))
     assert spec.is_full

@@ -131,6 +131,24 @@ def test_rows_are_appended(sql: str, stateful: bool) -> None:
             ("item_id",),
             id="carried by star",
         ),
+        pytest.param(
+            "with c as (select item_id, window(ts, '1 minute') w from shop.clicks) "
+            "select item_id, w.start s, count(*) n from c group by item_id, w",
+            ("item_id", "s"),
+            id="start of a window of a CTE",
+        ),
+        pytest.param(
+            "with c as (select window(ts, '1 minute') from shop.clicks) "
+            "select c.window.end e, count(*) n from c group by window",
+            ("e",),
+            id="end of a window without a name of a CTE",
+        ),
+        pytest.param(
+            "select *, count(*) n from (select window(ts, '1 minute') w from shop.clicks) as c(x) group by c.x",
+            ("x",),
+            id="a window of a subquery under another name",
+        ),
+        pytest.param("from shop.clicks |> as c |> aggregate count(*) as n group by user_id", ("user_id",), id="pipes"),
     ],
 )
 def test_rows_are_replaced_by_their_key(sql: str, keys: tuple[str, ...]) -> None:
@@ -145,6 +163,26 @@ def test_unique_key_beats_the_group() -> None:
 def test_unique_key_makes_an_upsert_of_a_stateless_query() -> None:
     sql = "select user_id, item_id from shop.clicks"
     assert shape(sql, ("user_id",)) == Shape(OutputMode.UPSERT, ("user_id",), stateful=False)
+
+
+@pytest.mark.parametrize("join", ["join", "left join", "right join", "full join", "left semi join"])
+def test_the_rows_of_a_join_never_change_though_a_key_replaces_them(join: str) -> None:
+    sql = f"select c.user_id, c.ts from shop.clicks c {join} shop.orders o on o.user_id = c.user_id and o.at = c.ts"
+    found = timed(sql, unique_key=("user_id",))
+    assert (found.mode, found.keys, found.stateful, found.joined) == (OutputMode.UPSERT, ("user_id",), True, True)
+    assert not timed(sql).joined
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select c.user_id, count(*) n from shop.clicks c join shop.orders o on o.user_id = c.user_id group by 1",
+        "select distinct c.user_id from shop.clicks c join shop.orders o on o.user_id = c.user_id",
+        "select user_id from shop.clicks",
+    ],
+)
+def test_the_rows_of_an_aggregate_change_and_those_without_state_need_no_mode(sql: str) -> None:
+    assert not timed(sql, unique_key=("user_id",)).joined
 
 
 def test_a_unique_key_gets_the_case_of_its_column() -> None:
@@ -313,6 +351,71 @@ def test_a_session_of_an_input_without_a_watermark_is_not_taken_for_emit_final()
         analyse(parse(sql, "models/m.sql", ()), streams, emit="final")
 
 
+SESSIONS = "select user_id, count(*) n from shop.clicks group by user_id, session_window(ts, '5 minutes')"
+FINAL = "select window, user_id, count(*) n from shop.clicks group by window(ts, '1 minute'), user_id"
+OPEN = "select user_id, count(*) m from shop.orders\ngroup by user_id"
+
+
+@pytest.mark.parametrize(
+    ("sql", "how", "line", "message"),
+    [
+        (f"with s as ({SESSIONS})\nselect user_id, count(*) m from s\ngroup by user_id", {}, 3,
+         "an aggregate of groups without event time, beside sessions"),
+        (f"with s as ({SESSIONS})\nselect user_id, count(*) m from s\ngroup by user_id", {"unique_key": ("user_id",)},
+         3, "an aggregate of groups without event time, beside sessions"),
+        (f"with s as ({SESSIONS})\nselect count(*) m from s", {}, 2, "an aggregate of groups without event time"),
+        (f"with s as ({SESSIONS}) select distinct n from s", {}, 1, "DISTINCT of groups without event time"),
+        (f"with a as ({FINAL}) select user_id, sum(n) n from a\ngroup by user_id", {"emit": "final"}, 2,
+         "an aggregate of groups without event time, beside windows"),
+        (f"with a as ({FINAL}), b as ({OPEN}) select a.n, b.m from a join b on b.user_id = a.user_id",
+         {"emit": "final"}, 2, "an aggregate of groups without event time, beside windows"),
+        (f"select user_id, n from ({FINAL}) union all select user_id, m from ({OPEN})", {"emit": "final"}, 2,
+         "an aggregate of groups without event time, beside windows"),
+        (f"select distinct n\nfrom ({FINAL})", {"emit": "final"}, 1, "DISTINCT of groups without event time"),
+        (f"select n from ({FINAL}) union\nselect 1 n from shop.orders", {"emit": "final"}, 1,
+         "DISTINCT of groups without event time"),
+    ],
+)  # fmt: skip
+def test_where_all_is_final_groups_without_event_time_are_not_kept(
+    sql: str, how: dict[str, Any], line: int, message: str
+) -> None:
+    with pytest.raises(PenstockError) as caught:
+        timed(sql, **how)
+    assert caught.value.kind is MODEL_NOT_INCREMENTAL
+    assert (message in caught.value.message, str(caught.value.at)) == (True, f"models/m.sql:{line}")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"select distinct window, n from ({FINAL})",
+        f"select n from ({FINAL}) union all select m from (select at, count(*) m from shop.orders group by at)",
+        (
+            "with c as (select user_id, window(ts, '1 minute') w from shop.clicks) "
+            "select user_id, w.start s, count(*) n from c group by user_id, w"
+        ),
+        "with c as (select window(ts, '1 minute') from shop.clicks) select count(*) n from c group by window",
+    ],
+)
+def test_groups_with_event_time_are_final_whatever_else_the_query_does(sql: str) -> None:
+    assert timed(sql, emit="final") == Shape(OutputMode.APPEND, (), stateful=True)
+
+
+def test_windows_of_several_lengths_have_no_key_in_their_start() -> None:
+    both = " union all ".join(f"select window(ts, '{each}') w from shop.clicks" for each in ("1 minute", "1 hour"))
+    with pytest.raises(PenstockError, match="w is not in the result"):
+        timed(f"select w.start s, count(*) n from ({both}) group by w")
+
+
+@pytest.mark.parametrize(
+    ("streams", "emit", "hint"), [(TIMED, "changes", "Leave 'emit' out"), (STREAMS, None, "With a 'watermark:'")]
+)
+def test_what_makes_a_session_final_is_what_is_missing(streams: Any, emit: Any, hint: str) -> None:
+    with pytest.raises(PenstockError, match="session_window") as caught:
+        analyse(parse(SESSIONS, "models/m.sql", ()), streams, emit=emit)
+    assert str(caught.value.hint).startswith(hint)
+
+
 # -- state that grows without end -------------------------------------------------------------------------------------
 JOIN = "select c.user_id, o.at from shop.clicks c join shop.orders o on o.user_id = c.user_id"
 BRACKETS = JOIN.replace(
@@ -479,12 +582,28 @@ def test_a_window_that_the_watermark_does_not_pass_is_never_final(window: str) -
     assert caught.value.kind is MODEL_SETTING
 
 
-@pytest.mark.parametrize("group", ["user_id, session_window(other, '5 minutes')", "session_window(ts, '5 minutes')"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "user_id, session_window(other, '5 minutes')",
+        "session_window(ts, '5 minutes')",
+        "'x', session_window(ts, '5 minutes')",
+    ],
+)
 def test_sessions_that_spark_cannot_keep_are_no_stream(group: str) -> None:
     # Of another column than the watermark's; or of all rows together, which Spark refuses as it plans the first batch.
     with pytest.raises(PenstockError, match="session_window") as caught:
         timed(f"select count(*) n from shop.clicks group by {group}")
     assert caught.value.kind is MODEL_NOT_INCREMENTAL
+
+
+def test_a_session_of_all_rows_is_found_under_another_name() -> None:
+    inner = "select user_id, session_window(ts, '5 minutes') w from shop.clicks"
+    with pytest.raises(PenstockError, match="as the only GROUP BY column") as caught:
+        timed(f"select w.start s, count(*) n from ({inner})\ngroup by w")
+    assert (caught.value.kind, str(caught.value.at)) == (MODEL_NOT_INCREMENTAL, "models/m.sql:2")
+    kept = timed(f"select user_id, w.start s, count(*) n from ({inner}) group by user_id, w")
+    assert kept == Shape(OutputMode.APPEND, (), stateful=True)
 
 
 def test_the_key_of_a_distinct_window_is_called_window() -> None:

@@ -1,4 +1,5 @@
-"""What a job is told about its broker at run time; the session is a stand-in that has settings alone."""
+"""What a job is told about its broker at run time; the session is a stand-in that has settings alone. And in which mode
+its query runs."""
 
 from __future__ import annotations
 
@@ -59,3 +60,15 @@ def test_a_variable_that_the_engine_does_not_have_is_named(spark: Any, monkeypat
 def test_without_a_profile_there_is_just_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_KAFKA", raising=False)
     assert runtime.kafka_options(session(tmp_path), None) == {"kafka.bootstrap.servers": "profile:1"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "joined", "expected"),
+    [("append", False, "append"), ("upsert", False, "update"), ("upsert", True, "append")],
+)
+def test_only_rows_that_change_are_given_in_update_mode(mode: str, joined: bool, expected: str) -> None:
+    stream = runtime.Stream(
+        name="shop.m", build=lambda spark: spark, table="shop.m", mode=mode, keys=("k",), time_window_ms=1,
+        continuous=True, shuffle_partitions=1, small_batch_rows=1, stateful=True, joined=joined,
+    )  # type: ignore[arg-type,return-value]  # fmt: skip
+    assert stream.output_mode == expected

@@ -51,7 +51,7 @@ from penstock.compiler.spec import (
     Watermark,
     check_full,
 )
-from penstock.compiler.split import VIEW, split
+from penstock.compiler.split import VIEW, UncutError, split
 from penstock.compiler.sqltext import plain_name
 from penstock.compiler.statement import Statement, parse, relations, rewrite, without_semicolon
 from penstock.errors import Location, PenstockError
@@ -164,6 +164,7 @@ class _Compiler:
             sql=sql,
             follow=follow,
             stateful=shape.stateful,
+            joined=shape.joined,
             inputs=inputs,
             output=Output(
                 relation=table.name,
@@ -201,13 +202,14 @@ class _Compiler:
             if not streams:
                 raise MODEL_NO_STREAM.error(f"{table.name} reads tables alone.", at=Location(table.path))
             shape = analyse(statement, streams, table.unique_key, emit=table.emit, deduplicate_by=table.deduplicate_by)
-            if shape.aggregate is not None and split(statement.sql, statement.tree, shape.aggregate) is None:
-                raise MODEL_NOT_INCREMENTAL.error(
-                    "a filter above an aggregate in a WITH of its own cannot be kept up to date by a stream.",
-                    at=statement.at(shape.aggregate), hint="Move the WITH to the beginning of the query.",
-                )  # fmt: skip
+            if shape.aggregate is not None:
+                _cuttable(statement, shape.aggregate)
         except PenstockError as problem:
-            if problem.kind not in _NOT_INCREMENTAL or table.refresh_mode == "incremental" or table.emit == "final":
+            if problem.kind not in _NOT_INCREMENTAL:
+                raise
+            if table.emit == "final":
+                raise _never_full(problem, table) from None
+            if table.refresh_mode == "incremental":
                 raise
             return self._full(statement, streams, table, _reason(problem))
         if shape.columns is not None:
@@ -386,9 +388,28 @@ def _following(
         return f"select * from {changed.view}", Follow(sql=sql, view=changed.view, keys=shape.changed, whole=sql)
     place = [id(each) for each in statement.tree.find_all(exp.Select)].index(id(shape.aggregate))
     tree = parse(sql, statement.path, statement.lines).tree
-    cut = split(sql, tree, list(tree.find_all(exp.Select))[place])
-    assert cut is not None, "what can be cut can be cut under other names"
+    cut = split(sql, tree, list(tree.find_all(exp.Select))[place])  # what can be cut can be so under other names
     return cut.aggregate, Follow(sql=cut.rest, view=VIEW, keys=shape.changed, whole=sql)
+
+
+def _never_full(problem: PenstockError, table: DynamicTable) -> PenstockError:
+    """The problem with what helps where rows have to be final: refresh_mode alone does not."""
+    hint = problem.hint
+    if hint is None and problem.kind in (MODEL_NOT_INCREMENTAL, MODEL_UPDATING_INPUT):
+        mode = " and refresh_mode at 'auto'" if table.refresh_mode == "incremental" else ""
+        hint = f"Leave 'emit: final' out{mode}: the table is then recomputed when an input changed."
+    return problem.kind.error(problem.message, at=problem.at, hint=hint)
+
+
+def _cuttable(statement: Statement, aggregate: exp.Select) -> None:
+    """Refuse a filter above an aggregate where the text cannot be cut between the two."""
+    try:
+        split(statement.sql, statement.tree, aggregate)
+    except UncutError as problem:
+        raise MODEL_NOT_INCREMENTAL.error(
+            f"a filter above an aggregate {problem.what} cannot be kept up to date by a stream.",
+            at=statement.at(aggregate), hint=problem.cure,
+        ) from None  # fmt: skip
 
 
 def _own_key(statement: Statement, streams: Mapping[str, Source], table: DynamicTable) -> tuple[str, ...]:

@@ -2,27 +2,32 @@
 
 Rules
 - A group expression is found in the result by position, by alias, or as the same expression.
-- The key column of `window(...)` is its start, its end or the window itself, whichever the result has, in that order.
+- The key column of `window(...)`, or of a column that is one, is its start, its end or the window itself, whichever the
+  result has, in that order.
 - A group expression that the result lacks is an error: rows could not be replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
+from penstock.compiler.rows import SESSION, plain, window_function
 from penstock.compiler.statement import WINDOW, Statement
 from penstock.errors import PenstockError
 from penstock.errors.catalogue import MODEL_KEYS, MODEL_NOT_INCREMENTAL
 
-_SESSION = "session_window"
-
 
 def group_keys(
-    statement: Statement, node: exp.Select, has_aggregate: Callable[[exp.Expr], bool], *, checks: bool
+    statement: Statement,
+    node: exp.Select,
+    has_aggregate: Callable[[exp.Expr], bool],
+    windows: Mapping[str, str],
+    *,
+    checks: bool,
 ) -> tuple[str, ...]:
-    """The names of the key's columns; with `checks` off, those that can be found."""
+    """The names of the key's columns; with `checks` off, those that can be found. `windows`: columns that are one."""
     group = node.args.get("group")
     if group is None:
         return ()
@@ -32,7 +37,7 @@ def group_keys(
         )
     keys: list[str] = []
     for expression in _wanted(node, has_aggregate):
-        key = _key(statement, node, expression, checks=checks)
+        key = _key(statement, node, expression, windows, checks=checks)
         if key is not None and key not in keys:
             keys.append(key)
     return tuple(keys)
@@ -43,17 +48,13 @@ def grouped_by(node: exp.Select, has_aggregate: Callable[[exp.Expr], bool]) -> l
     return [meant_by(node, each) for each in _wanted(node, has_aggregate)]
 
 
-def is_windowed(groups: list[exp.Expr]) -> bool:
+def is_windowed(groups: list[exp.Expr], windows: Mapping[str, str]) -> bool:
     """Whether one of them is a window of time, or made of one."""
-    return any(_call_name(part) in {WINDOW, _SESSION} for each in groups for part in each.walk())
-
-
-def is_session(group: exp.Expr) -> bool:
-    return _call_name(group) == _SESSION
+    return any(window_function(part, windows) for each in groups for part in each.walk())
 
 
 def session_windows(tree: exp.Expr) -> bool:
-    return any(_call_name(call) == _SESSION for call in tree.find_all(exp.Anonymous))
+    return any(window_function(call, {}) == SESSION for call in tree.find_all(exp.Anonymous))
 
 
 def _wanted(node: exp.Select, has_aggregate: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
@@ -65,22 +66,15 @@ def _wanted(node: exp.Select, has_aggregate: Callable[[exp.Expr], bool]) -> list
     return list(group.expressions)
 
 
-def _key(statement: Statement, node: exp.Select, expression: exp.Expr, *, checks: bool) -> str | None:
+def _key(
+    statement: Statement, node: exp.Select, expression: exp.Expr, windows: Mapping[str, str], *, checks: bool
+) -> str | None:
     meant = meant_by(node, expression)
     if isinstance(meant, exp.Literal | exp.Null | exp.Boolean):
         return None  # a constant does not tell groups apart
-    name = _call_name(meant)
-    if name == _SESSION:
-        raise MODEL_NOT_INCREMENTAL.error(
-            "session_window(...) cannot be kept up to date by a stream: a session's key changes as it grows.",
-            at=statement.at(expression), hint="With a 'watermark:' on the input a session is written when it is over.",
-        )  # fmt: skip
-    if name == WINDOW:
-        found = _window_column(node, meant)
-    else:
-        found = _projection_of(node, meant)
-        if found is None and any(each.is_star for each in node.expressions) and isinstance(meant, exp.Column):
-            return meant.name
+    found = _window_column(node, meant) if window_function(meant, windows) else _projection_of(node, meant)
+    if found is None and any(each.is_star for each in node.expressions) and isinstance(meant, exp.Column):
+        return _output_name(meant)
     if found is not None and _output_name(found):
         return _output_name(found)
     if checks:
@@ -121,21 +115,25 @@ def _window_column(node: exp.Select, window: exp.Expr) -> exp.Expr | None:
 
 def _window_part(expression: exp.Expr, window: exp.Expr) -> str | None:
     """'start' or 'end' of the window, '' for the window itself, None for anything else."""
-    if _same(expression, window) or (isinstance(expression, exp.Column) and _is_plain_window(expression)):
-        return ""
-    if isinstance(expression, exp.Dot) and expression.name.lower() in {"start", "end"}:
-        return expression.name.lower() if _window_part(expression.this, window) == "" else None
-    if isinstance(expression, exp.Column) and expression.table.lower() == WINDOW:
-        return expression.name.lower() if expression.name.lower() in {"start", "end"} else None
+    if expression.name.lower() in {"start", "end"} and (whole := _whole(expression)) is not None:
+        return expression.name.lower() if _is_window(whole, window) else None
+    return "" if _is_window(expression, window) else None
+
+
+def _whole(expression: exp.Expr) -> exp.Expr | None:
+    """What `x.start` is a field of; a name before the dot is read as a table's."""
+    if isinstance(expression, exp.Dot):
+        return expression.this.unnest() if isinstance(expression.this, exp.Expr) else None
+    if isinstance(expression, exp.Column) and expression.table:
+        return exp.column(expression.args["table"], table=expression.args.get("db"))
     return None
 
 
-def _is_plain_window(column: exp.Column) -> bool:
-    return column.name.lower() == WINDOW
-
-
-def _call_name(expression: exp.Expr) -> str:
-    return expression.name.lower() if isinstance(expression, exp.Anonymous) else ""
+def _is_window(expression: exp.Expr, window: exp.Expr) -> bool:
+    """Whether it is that window; Spark calls the column of a call after the function."""
+    if isinstance(expression, exp.Column) and isinstance(window, exp.Anonymous):
+        return plain(expression.name) == plain(window.name)
+    return _same(expression, window) or _same_unqualified(expression, window)
 
 
 def _projection_of(node: exp.Select, meant: exp.Expr) -> exp.Expr | None:
@@ -174,7 +172,7 @@ def _output_name(projection: exp.Expr) -> str:
     name = projection.alias_or_name
     if isinstance(projection, exp.Alias | exp.Column | exp.Dot) and name:
         return "window" if name.lower() == WINDOW else name
-    return "window" if _call_name(projection) == WINDOW else ""
+    return window_function(projection, {})
 
 
 def _missing(statement: Statement, expression: exp.Expr, *, selected: bool) -> PenstockError:

@@ -407,6 +407,8 @@ def _stream(spec: StreamSpec) -> str:
     ]
     if spec.in_order and not all(isinstance(each, KafkaInput) for each in spec.inputs):
         arguments.append("in_order=True")
+    if spec.joined:
+        arguments.append("joined=True")
     if backfills(spec):
         arguments.append("backfill=True")
     if spec.output.view is not None:

@@ -46,7 +46,7 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
         "format_version", "name", "unique_id", "origin", "path", "sql", "stateful", "inputs", "output", "trigger",
         "shuffle_partitions", "small_batch_rows", "line_map", "follow", "functions", "deduplicate_by", "refresh_mode",
         "reason", "refused", "warnings", "publish", "maintenance", "expectations",
-        "own_key", "event_time",
+        "own_key", "event_time", "joined",
     }),
     "kafka": frozenset({
         "kind", "view", "relation", "topic", "topic_pattern", "partitions", "bootstrap", "starting", "key_format",
@@ -197,6 +197,9 @@ class _Reasons:
         old, new = self.old.output, self.new.output
         self._setting("table", old.relation, new.relation, rebuild=True)
         self._setting("view", old.view, new.view, rebuild=True)
+        # The state of a join is the same in either of Spark's modes.
+        mode = "append" if self.new.joined else "update"
+        self._note(self.old.joined != self.new.joined, rebuild=False, reason=f"Spark gives its rows in {mode} mode")
         self._setting("output mode", old.mode.value, new.mode.value, rebuild=True)
         self._note(old.changes != new.changes, rebuild=True, reason="how the table's changes are told apart")
         if old.mode == new.mode:

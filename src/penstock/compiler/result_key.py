@@ -94,7 +94,7 @@ def _of(statement: Statement, node: exp.Expr | None, known: Mapping[str, Key | N
         return None
     if node.args.get("group") or any(is_aggregate(part) for part in own_parts(node)):
         try:
-            return _key(group_keys(statement, node, contains_aggregate, checks=True))
+            return _key(group_keys(statement, node, contains_aggregate, {}, checks=True))
         except PenstockError:
             return None
     if node.args.get("distinct"):

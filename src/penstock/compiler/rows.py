@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -11,6 +11,8 @@ from penstock.compiler.statement import WINDOW, Statement
 from penstock.errors import did_you_mean
 from penstock.errors.catalogue import MODEL_SETTING
 from penstock.project.expressions import AGGREGATES
+
+SESSION = "session_window"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Rows:
     outer: bool = False  # and one that waits for the watermark before it emits a row
     columns: tuple[str, ...] | None = None  # None: not known
     event: frozenset[str] = frozenset()  # columns that carry the event time of a watermark, in lower case
+    windows: Mapping[str, str] = field(default_factory=dict)  # columns that are a window -> the function of it
 
     @property
     def updating(self) -> bool:
@@ -112,15 +115,30 @@ def columns_named(statement: Statement, setting: str, names: Sequence[str], colu
     return tuple(named[name.lower()] for name in names)
 
 
-def event_columns(node: exp.Select, rows: Rows) -> frozenset[str]:
-    """The event-time columns under the names of this SELECT; a window of them is one, too."""
-    found: set[str] = set()
+def selected(node: exp.Select, rows: Rows) -> Rows:
+    """The rows with event time and windows under the names of this SELECT."""
+    event: set[str] = set()
+    windows: dict[str, str] = {}
     for projection in node.expressions:
+        name, value = plain(projection.alias_or_name), projection.unalias()
         if projection.is_star:
-            found |= rows.event
-        elif carries_event_time(projection.unalias(), rows.event):
-            found.add(plain(projection.alias_or_name))
-    return frozenset(found)
+            event |= rows.event
+            windows |= rows.windows
+            continue
+        if carries_event_time(value, rows.event):
+            event.add(name)
+        if function := window_function(value, rows.windows):
+            windows[name] = function
+    return replace(rows, event=frozenset(event), windows=windows)
+
+
+def window_function(node: exp.Expr, windows: Mapping[str, str]) -> str:
+    """'window' or 'session_window' of a call, and of a column that is one; '' of anything else, of its start, too."""
+    if isinstance(node, exp.Paren):
+        return window_function(node.this, windows)
+    if isinstance(node, exp.Column):
+        return "" if node.table.lower() == WINDOW else windows.get(plain(node.name), "")
+    return plain(node.name) if isinstance(node, exp.Anonymous) and plain(node.name) in {"window", SESSION} else ""
 
 
 def carries_event_time(node: exp.Expr, event: frozenset[str]) -> bool:
@@ -132,7 +150,7 @@ def carries_event_time(node: exp.Expr, event: frozenset[str]) -> bool:
         return node.table.lower() != WINDOW and plain(node.name) in event
     if isinstance(node, exp.Paren):
         return carries_event_time(node.this, event)
-    if isinstance(node, exp.Anonymous) and plain(node.name) in {"window", "session_window", "window_time"}:
+    if isinstance(node, exp.Anonymous) and plain(node.name) in {"window", SESSION, "window_time"}:
         return bool(node.expressions) and carries_event_time(node.expressions[0], event)
     return False
 
@@ -148,7 +166,8 @@ def renamed(rows: Rows, names: tuple[str, ...]) -> Rows:
     renames = dict(zip((column.lower() for column in rows.columns or ()), names, strict=False))
     keys = None if rows.keys is None else tuple(renames.get(key.lower(), key) for key in rows.keys)
     event = frozenset(renames.get(name, name).lower() for name in rows.event)
-    return replace(rows, columns=names, keys=keys, event=event)
+    windows = {renames.get(name, name).lower(): function for name, function in rows.windows.items()}
+    return replace(rows, columns=names, keys=keys, event=event, windows=windows)
 
 
 def column_aliases(node: exp.Expr) -> tuple[str, ...]:

@@ -9,7 +9,10 @@ Rules
 - A dynamic table that replaces its rows, joined to a stream of rows that are appended, is a table to it: it is looked
   up as it stands at each batch, as any other table is.
 - With `emit: final` a windowed aggregate appends: each window once, when the watermark has passed it. A session window
-  is only ever final, because its key changes as it grows.
+  is only ever final, because its key changes as it grows. All of such a query is final: every GROUP BY and DISTINCT in
+  it has to have event time among its columns, or the watermark would never pass its groups.
+- A `unique_key` makes an upsert of rows that are appended. Of a join of two streams they are so all the same: Spark
+  gives them in append mode alone.
 - What Spark's streaming cannot update is an error that names the operator and its line.
 - State that grows without end is no error; it is a warning with the cure. So is a condition that asks the clock.
 """
@@ -24,8 +27,9 @@ from sqlglot import exp
 
 from penstock.compiler.bounds import freed, has_equality, keeps_rows
 from penstock.compiler.clock import clock_warnings
-from penstock.compiler.grouping import group_keys, grouped_by, is_session, is_windowed, session_windows
+from penstock.compiler.grouping import group_keys, grouped_by, is_windowed, session_windows
 from penstock.compiler.rows import (
+    SESSION,
     Rows,
     below,
     both,
@@ -33,7 +37,6 @@ from penstock.compiler.rows import (
     column_aliases,
     columns_named,
     contains_aggregate,
-    event_columns,
     exists_query,
     is_aggregate,
     is_zero,
@@ -41,6 +44,8 @@ from penstock.compiler.rows import (
     own_parts,
     plain,
     renamed,
+    selected,
+    window_function,
 )
 from penstock.compiler.spec import OutputMode
 from penstock.compiler.statement import Statement, relation_name
@@ -72,6 +77,7 @@ class Shape:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     columns: tuple[str, ...] | None = field(default=None, compare=False)  # of the result, where the SQL names them
     looked_up: frozenset[str] = frozenset()  # dynamic tables that are read as they stand
+    joined: bool = False  # an upsert of the rows of a join of two streams, which never change
 
 
 def analyse(
@@ -91,6 +97,7 @@ def analyse(
             "'emit: final' needs a GROUP BY with window(...) or session_window(...).",
             at=statement.at(statement.tree), hint="Leave 'emit' out: rows of other queries are written as they come.",
         )  # fmt: skip
+    analysis.closed()
     if unique_key is not None and analysis.final and analysis.windows:
         raise MODEL_SETTING.error(
             "windows are written once, when they are over, and 'unique_key' would have them replaced.",
@@ -110,7 +117,10 @@ def analyse(
         keys = analysis.followed(rows, keys or ())
         above = None if rows.changes else analysis.aggregate
         return Shape(mode, keys, stateful, rows.origin, above, warnings, rows.columns, looked_up)
-    return Shape(mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up)
+    joined = mode is OutputMode.UPSERT and rows.joined and not rows.updating
+    return Shape(
+        mode, keys or (), stateful, warnings=warnings, columns=rows.columns, looked_up=looked_up, joined=joined
+    )
 
 
 class _Analysis:
@@ -126,6 +136,7 @@ class _Analysis:
         self.asked_final = emit == "final"
         self.aggregate: exp.Select | None = None
         self.windows = False  # whether a window was grouped by
+        self.open: list[tuple[str, exp.Expr]] = []  # what gives groups that no watermark passes, where all is final
         self.looked_up: set[str] = set()
         self.warnings: list[str] = []
 
@@ -157,6 +168,8 @@ class _Analysis:
             else:
                 rows = Rows()
             return self._joins(renamed(rows, column_aliases(node)), node, ctes)
+        if isinstance(node, exp.TableAlias):  # what is read after `|> as name`
+            return ctes.get(node.name.lower(), Rows())
         if isinstance(node, exp.Subquery):
             return renamed(self.query(node, ctes), column_aliases(node))
         if isinstance(node, exp.Query):
@@ -194,8 +207,9 @@ class _Analysis:
                 outer = left.outer or right.outer or keeps_rows(join)
                 self._bounded(left, right, where, join)
                 left = Rows(
-                    streaming=True, joined=True, outer=outer, columns=both(left, right), event=left.event | right.event
-                )
+                    streaming=True, joined=True, outer=outer, columns=both(left, right),
+                    event=left.event | right.event, windows={**left.windows, **right.windows},
+                )  # fmt: skip
             elif left.streaming or right.streaming:
                 self._outer_side(join, left)
                 stream = left if left.streaming else right
@@ -337,8 +351,11 @@ class _Analysis:
         if left.updating or right.updating:
             raise self._cannot(f"a UNION with {below(left, right)}", node)
         joined, outer = left.joined or right.joined, left.outer or right.outer
-        event = left.event & renamed(right, left.columns or ()).event  # columns meet by their place
-        rows = Rows(streaming=True, joined=joined, outer=outer, columns=left.columns, event=event)
+        named = renamed(right, left.columns or ())  # columns meet by their place
+        event = left.event & named.event
+        # The start of a window may be that of another one, of another length; a session stays one to Spark.
+        windows = {name: each for name, each in {**named.windows, **left.windows}.items() if each == SESSION}
+        rows = Rows(streaming=True, joined=joined, outer=outer, columns=left.columns, event=event, windows=windows)
         return self._distinct(rows, node) if node.args.get("distinct") else rows
 
     def _select(self, node: exp.Select, ctes: Mapping[str, Rows]) -> Rows:
@@ -357,7 +374,7 @@ class _Analysis:
         group = node.args.get("group")
         if aggregates or group:
             rows = self._aggregate(node, rows, aggregates)
-        rows = replace(rows, columns=columns, event=event_columns(node, rows))
+        rows = replace(selected(node, rows), columns=columns)
         if node.args.get("distinct"):
             return self._distinct(rows, node)
         if rows.updating and not aggregates and not group:
@@ -383,27 +400,48 @@ class _Analysis:
         rows = self._windowed(rows, grouped_by(node, contains_aggregate), here)
         if self.final:
             return replace(rows, joined=True, outer=False)
-        keys = group_keys(self.statement, node, contains_aggregate, checks=self.checks_keys)
+        keys = group_keys(self.statement, node, contains_aggregate, rows.windows, checks=self.checks_keys)
         self.aggregate = node
         return replace(rows, keys=keys, origin=keys, filtered=bool(node.args.get("having")))
 
     def _windowed(self, rows: Rows, groups: list[exp.Expr], here: exp.Expr) -> Rows:
         """What becomes of the event time where a SELECT groups by windows."""
-        calls = [each for each in groups if isinstance(each, exp.Anonymous) and carries_event_time(each, rows.event)]
-        if self.final and groups and all(is_session(each) for each in groups):
+        timed = [each for each in groups if carries_event_time(each, rows.event)]
+        made = {plain(each.name): name for each in groups if (name := window_function(each, rows.windows))}
+        sessions = [each for each in groups if window_function(each, rows.windows) == SESSION]
+        if sessions and not self.final:
+            raise self._cannot(
+                "session_window(...), whose key changes as the session grows,", sessions[0],
+                hint="Leave 'emit' out: a session is written when it is over." if self.watermarked else
+                "With a 'watermark:' on the input a session is written when it is over.",
+            )  # fmt: skip
+        # Spark leaves constants out, and refuses sessions of all rows together as it plans the first batch.
+        if sessions and all(each in sessions or not each.find(exp.Column) for each in groups):
             raise self._cannot("session_window(...) as the only GROUP BY column", here)
-        if is_windowed(groups):
+        if is_windowed(groups, rows.windows):
             self.windows = True
-            if not any(carries_event_time(each, rows.event) for each in groups):
-                self._never_closed(rows, here)
+            if not timed:
+                self._never_closed(rows, here, sessions=bool(sessions))
+        elif self.final and not timed:
+            self.open.append(("an aggregate", here))
         # Spark calls the column of a group's window after the function.
-        return replace(rows, event=rows.event | {plain(each.name) for each in calls})
+        calls = {plain(each.name) for each in timed if isinstance(each, exp.Anonymous)}
+        return replace(rows, event=rows.event | calls, windows={**rows.windows, **made})
 
-    def _never_closed(self, rows: Rows, here: exp.Expr) -> None:
+    def closed(self) -> None:
+        """Refuse, where all is final, groups that are never so: no watermark passes them."""
+        for what, node in self.open:
+            raise self._cannot(
+                f"{what} of groups without event time, beside {'windows' if self.asked_final else 'sessions'} that are "
+                "written when they are over,", node,
+                hint="Have a column of event time or a window of it among them, or do it in a model above this one.",
+            )  # fmt: skip
+
+    def _never_closed(self, rows: Rows, here: exp.Expr, *, sessions: bool) -> None:
         """No watermark passes the windows of a GROUP BY: there is none, or it is another column's."""
         event = " or ".join(sorted(rows.event))
         if self.final and not self.asked_final:
-            what = "a session_window(...)" if session_windows(here) else "a window beside a session_window(...)"
+            what = "a session_window(...)" if sessions else "a window beside a session_window(...)"
             raise self._cannot(
                 f"{what} of a column without a watermark" if event else f"{what} over an input without a watermark",
                 here, hint="A session is written when it is over: 'watermark:' of the input says when that is.",
@@ -433,9 +471,13 @@ class _Analysis:
 
     def _distinct(self, rows: Rows, node: exp.Expr) -> Rows:
         self._kept(rows)
-        if rows.updating or rows.outer:
+        if rows.updating or (rows.outer and not self.final):
             over = below(rows) if rows.updating else "an outer join of two streams"
             raise self._cannot(f"DISTINCT over {over}", node)
+        if self.final:
+            if not rows.event:
+                self.open.append(("DISTINCT", node))
+            return replace(rows, joined=True, outer=False)
         if rows.columns is None and self.checks_keys:
             raise MODEL_KEYS.error(
                 "the columns of DISTINCT are not known.", at=self.statement.at(node),

@@ -279,7 +279,7 @@ class Origin(str, Enum):
 
 _LATER_OF_SPEC = (
     "origin", "follow", "functions", "deduplicate_by", "refresh_mode", "reason", "refused", "warnings", "maintenance",
-    "expectations", "publish", "own_key", "event_time",
+    "expectations", "publish", "own_key", "event_time", "joined",
 )  # fmt: skip
 
 
@@ -314,6 +314,7 @@ class StreamSpec(Frozen):
     trigger: Trigger = Trigger()
     shuffle_partitions: int = 2  # frozen into a stateful checkpoint
     small_batch_rows: int = 200_000  # up to here a batch passes through the driver, not through Spark's writer
+    joined: bool = False  # an upsert of the rows of a join of two streams, which never change
     follow: Follow | None = None
     functions: tuple[Function, ...] = ()  # of the project, each after those that it calls
     maintenance: OwnMaintenance | None = None  # None: as the profile says
@@ -387,7 +388,7 @@ class StreamSpec(Frozen):
         output = self.output.model_copy(update={"mode": OutputMode.REPLACE, "keys": ()})
         told = {"reason": reason, "refused": True, "warnings": (), "own_key": (), "event_time": None}
         return self.model_copy(
-            update={"output": output, "stateful": False, "sql": self.whole_sql, "follow": None, **told}
+            update={"output": output, "stateful": False, "joined": False, "sql": self.whole_sql, "follow": None, **told}
         )
 
     @property

@@ -10,22 +10,36 @@ Rules
   alias, unless that column is grouped by. So an alias is written out.
 - The second query has the aggregate's rows in the place of the aggregate, and only those CTEs that it still names: none
   of them reads a stream.
-- A query that cannot be cut so (an aggregate in or below a WITH that is not the query's own) is None.
+- A query whose text cannot be cut so is an UncutError that says why: an aggregate in or below a WITH that is not the
+  query's own; brackets around it all; a FROM before its SELECT; pipes, of which the tree has parts that nobody wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.tokenizer_core import TokenType
 
 from penstock.compiler.grouping import meant_by
 from penstock.compiler.rows import contains_aggregate, is_aggregate
 
 VIEW = "changed_groups"
 KEPT = "_penstock_kept"
+
+T = TypeVar("T")
+
+
+class UncutError(Exception):
+    """The text of the query cannot be cut: what it is, and what to do."""
+
+    def __init__(self, what: str, cure: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.cure = cure
 
 
 @dataclass(frozen=True)
@@ -44,12 +58,16 @@ class _Token:
     depth: int  # brackets around it
 
 
-def split(sql: str, tree: exp.Query, aggregate: exp.Select) -> Split | None:
-    """Cut the query at its aggregate."""
-    if not isinstance(tree, exp.Select) or any(each is not tree.args.get("with_") for each in tree.find_all(exp.With)):
-        return None
+def split(sql: str, tree: exp.Query, aggregate: exp.Select) -> Split:
+    """Cut the query at its aggregate, or raise UncutError."""
+    if any(each is not tree.args.get("with_") for each in tree.find_all(exp.With)):
+        raise UncutError("in a WITH of its own", "Move the WITH to the beginning of the query.")
+    if not isinstance(tree, exp.Select):
+        raise _bracketed()
+    if any(token.token_type is TokenType.PIPE_GT for token in Spark().tokenize(sql)):
+        raise UncutError("in a query with pipes", "Write it as SELECT ... FROM ... without '|>'.")
     cut = _Cut(sql, tree, aggregate)
-    return Split(cut.first(), cut.second()) if cut.is_clean else None
+    return Split(cut.first(), cut.second())
 
 
 class _Cut:
@@ -60,17 +78,23 @@ class _Cut:
         self.tokens = _tokens(sql)
         self.ctes = {cte.alias.lower(): self._definition(cte) for cte in tree.ctes}
         after = max((end for _, end in self.ctes.values()), default=0)
-        self.main = next(token.start for token in self.tokens if token.word == "select" and token.start >= after)
+        begin = _found(token for token in self.tokens if token.start >= after)
+        if begin.word == "(":
+            raise _bracketed()
+        if begin.word != "select":
+            raise UncutError("in a query that does not begin with SELECT", "Write it as SELECT ... FROM ...")
+        self.main = begin.start
         self.start, self.end = (self.main, len(sql)) if aggregate is tree else self._brackets()
         own = [token for token in self.tokens if self.start <= token.start < self.end]
         self.own = own = [token for token in own if token.depth == own[0].depth]
         # The last FROM before what is read: `a is distinct from b` has one, too.
-        read = min(_starts(aggregate.args["from_"]))
-        self.origin = next((token for token in reversed(own) if token.word == "from" and token.start < read), None)
+        read = _found(sorted(_starts(aggregate.args["from_"])))
+        self.origin = _found(token for token in reversed(own) if token.word == "from" and token.start < read)
         self.having = None
         if aggregate.args.get("having"):
-            self.having = next(token for token in reversed(own) if token.word == "having")
-        self.is_clean = own[0].word == "select" and self.origin is not None
+            self.having = _found(token for token in reversed(own) if token.word == "having")
+        if own[0].word != "select":
+            raise _unwritten()
 
     def first(self) -> str:
         """The aggregate, with HAVING as a column."""
@@ -85,7 +109,7 @@ class _Cut:
 
     def _body(self) -> str:
         body = self.sql[self.start : self.end]
-        if self.having is None or self.origin is None:
+        if self.having is None:
             return body
         at, having = self.origin.start - self.start, self.having.start - self.start
         condition = self.sql[self.having.end : self.end]
@@ -100,8 +124,8 @@ class _Cut:
         for column in sorted(_columns(self.aggregate.args["having"]), key=_begin, reverse=True):
             meant = self._meant(column)
             if meant is not None:
-                name = column.parts[0].meta
-                text = text[: int(name["start"]) - start] + f"({meant})" + text[int(name["end"]) + 1 - start :]
+                begin, end = _span(column.parts[0])
+                text = text[: begin - start] + f"({meant})" + text[end - start :]
         return text
 
     def _meant(self, column: exp.Column) -> str | None:
@@ -126,9 +150,11 @@ class _Cut:
 
     def _expression(self, projection: exp.Alias) -> str:
         """The text of a result's column, without its alias."""
-        alias = int(projection.args["alias"].meta["start"])
+        alias, _ = _span(projection.args["alias"])
         before = [token for token in self.own if token.start < alias]
-        opens = next(token.end for token in reversed(before) if token.word in {",", "select", "all"} or _is_hint(token))
+        opens = _found(
+            token.end for token in reversed(before) if token.word in {",", "select", "all"} or _is_hint(token)
+        )
         end = before[-1].start if before[-1].word == "as" else alias
         return _one_line(self.sql[opens:end])
 
@@ -174,10 +200,14 @@ class _Cut:
 
     def _definition(self, cte: exp.Expr) -> tuple[int, int]:
         """From a CTE's name to the bracket that closes it."""
-        start = int(cte.args["alias"].this.meta["start"])
-        index = next(index for index, token in enumerate(self.tokens) if token.start == start)
-        word = next(index for index in range(index, len(self.tokens)) if self.tokens[index].word == "as")
-        return start, self._closing(self.tokens[word + 1]).end
+        start, _ = _span(cte.args["alias"].this)
+        name = _found(token for token in self.tokens if token.start == start)
+        brackets = (
+            each for each in self.tokens if each.word == "(" and each.start > start and each.depth == name.depth
+        )
+        if cte.args["alias"].args.get("columns"):
+            _found(brackets)
+        return start, self._closing(_found(brackets)).end
 
     def _brackets(self) -> tuple[int, int]:
         """Between the brackets around the aggregate."""
@@ -190,15 +220,40 @@ class _Cut:
                 opened.append(index)
             elif token.word == ")":
                 opened.pop()
-        around = next(self.tokens[index] for index in reversed(opened) if self.tokens[index + 1].word == "select")
+        around = _found(self.tokens[index] for index in reversed(opened) if self.tokens[index + 1].word == "select")
         return around.end, self._closing(around).start
 
     def _closing(self, bracket: _Token) -> _Token:
-        return next(
+        return _found(
             token
             for token in self.tokens
             if token.word == ")" and token.depth == bracket.depth and token.start > bracket.start
         )
+
+
+def _found(those: Iterable[T]) -> T:
+    """The first of what has to be in the text, if the tree is that of a query as it was written."""
+    for each in those:
+        return each
+    raise _unwritten()
+
+
+def _unwritten() -> UncutError:
+    return UncutError(
+        "that cannot be told from the query around it",
+        "Write it as SELECT ... FROM ... GROUP BY ..., and give its columns names there.",
+    )
+
+
+def _bracketed() -> UncutError:
+    return UncutError("in brackets around the whole query", "Leave the brackets out.")
+
+
+def _span(name: exp.Expr) -> tuple[int, int]:
+    """From where a name begins in the text to the sign after it."""
+    if "start" not in name.meta:
+        raise _unwritten()
+    return int(name.meta["start"]), int(name.meta["end"]) + 1
 
 
 def _tokens(sql: str) -> list[_Token]:
@@ -224,7 +279,7 @@ def _columns(having: exp.Expr) -> Iterator[exp.Column]:
 
 
 def _begin(column: exp.Column) -> int:
-    return int(column.parts[0].meta["start"])
+    return _span(column.parts[0])[0]
 
 
 def _starts(part: exp.Expr) -> Iterator[int]:
@@ -238,7 +293,7 @@ def _place(aggregate: exp.Select) -> int:
         for each in part.walk(prune=lambda node: isinstance(node, exp.Query)) if part is not None else ():
             if isinstance(each, exp.Identifier) and "start" in each.meta:
                 return int(each.meta["start"])
-    raise AssertionError("an aggregate reads something")
+    raise _unwritten()
 
 
 def _one_line(sql: str) -> str:

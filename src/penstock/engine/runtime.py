@@ -101,6 +101,7 @@ class Stream:
     small_batch_rows: int
     stateful: bool
     in_order: bool = False  # the rows of a key are taken as they come, of tables, too
+    joined: bool = False  # an upsert of the rows of a join of two streams, which never change
     view: str | None = None  # what people read in the place of the table
     changes: Changes | None = None
     follow: Follow | None = None
@@ -130,7 +131,8 @@ class Stream:
 
     @property
     def output_mode(self) -> str:
-        return "update" if self.mode == "upsert" else "append"
+        """Spark's. It joins two streams in append mode alone, whatever the table does with the rows."""
+        return "update" if self.mode == "upsert" and not self.joined else "append"
 
 
 @dataclass(frozen=True)
