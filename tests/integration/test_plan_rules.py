@@ -133,12 +133,23 @@ CHANGED = {"relation": "{schema}.latest", "rows": "upsert", "keys": ("k",)}
 FOLLOWS = {"sql": "select k as id, v from input", "view": "input", "keys": ("k",), "whole": "so"}
 SUMS = "select i.k, sum(v * f.times) as total from input i join {schema}.factor f on i.k = f.k group by i.k"
 TEXT = tuple(c.model_copy(update={"type": "string"}) if c.name == "v" else c for c in COLUMNS)
+HELD = COUNTS.replace(" from", ", (sum(v) > 0) as _penstock_kept from")
+KEPT = {
+    "sql": "select * except (_penstock_kept) from changed_groups where _penstock_kept", "view": "changed_groups",
+    "keys": ("k",), "whole": f"{COUNTS} having sum(v) > 0",
+}  # fmt: skip
 CONTRACT = (("part", "int"), ("pos", "bigint"), ("k", "string"), ("v", "bigint"))
 PLACES = tuple(c.model_copy(update={"origin": "offset"}) if c.name == "v" else c for c in COLUMNS)
 
 CASES = [
     Case("a comment", "NO-OP", {"sql": f"-- said better\n{ROWS}"}, rows=BOTH),
     Case("a comment on state", "NO-OP", {"sql": f"{COUNTS} -- so"}, **STATE, rows=OF_COUNTS),
+    Case(
+        "a comment above an aggregate", "NO-OP",
+        {"sql": f"\n{HELD}", "follow": {**KEPT, "sql": f"\n{KEPT['sql']}", "whole": f"-- so\n{KEPT['whole']}"}},
+        sql=HELD, keys=("k",), stateful=True, spec={"follow": KEPT},
+        rows=[row for row in OF_COUNTS if row[2] > 0],
+    ),
     Case("the size of small batches", "HOT", {"small_batch_rows": 0}, rows=BOTH),
     Case(
         "upkeep and the model's file", "HOT",

@@ -186,6 +186,20 @@ def test_offsets_belong_to_the_order_of_the_streams(sql: str, verdict: Verdict) 
     assert changed(spec, sql=sql).verdict is verdict
 
 
+def test_the_name_of_a_view_is_nobodys_choice() -> None:
+    other = kafka(STATELESS).model_copy(update={"view": "shop__clicks_2"})
+    sql = STATELESS.sql.replace("from shop__clicks ", "from shop__clicks_2 ")
+    plan = changed(STATELESS, sql=sql, inputs=(other,))
+    assert plan == Plan(Verdict.RESTART, (f"the SQL changed, {FROM_NOW_ON}",))
+
+
+def test_inputs_in_another_order_are_the_same_query() -> None:
+    orders = kafka(STATELESS).model_copy(update={"relation": "shop.orders", "view": "shop__orders", "topic": "orders"})
+    inputs = (*STATELESS.inputs, orders)
+    spec = STATELESS.model_copy(update={"inputs": inputs, "sql": CLICKS_THEN_ORDERS})
+    assert changed(spec, inputs=inputs[::-1]) == Plan(Verdict.RESTART, ("the inputs are listed in another order",))
+
+
 def test_a_query_that_begins_to_keep_state_rebuilds() -> None:
     plan = changed(STATELESS, sql="select distinct user_id from shop__clicks as clicks", stateful=True)
     assert plan == Plan(Verdict.REBUILD, ("the query keeps state now",))

@@ -87,6 +87,9 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
         new = new.as_full(str(old.reason))  # what the engine found then holds for the same query
     if old.hash == new.hash:
         return Plan(Verdict.NO_OP)
+    new = _in_words_of(old, new)
+    if old.hash == new.hash:
+        return Plan(Verdict.NO_OP, ("only comments or white space changed",))
     found = _Reasons(old, new).all()
     output = old.output.model_copy(update={"on_schema_change": new.output.on_schema_change})
     if old.is_full and new.is_full and output == new.output:
@@ -97,9 +100,7 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
         return Plan(Verdict.RESTART, (*found.restart, *found.hot))
     if found.hot:
         return Plan(Verdict.HOT, tuple(found.hot))
-    if old.model_copy(update={"sql": new.sql, "functions": new.functions}).hash == new.hash:
-        return Plan(Verdict.NO_OP, ("only comments or white space changed",))
-    return Plan(Verdict.RESTART, ("the names of the inputs' views changed",))
+    return Plan(Verdict.RESTART, ("the inputs are listed in another order",))
 
 
 def told_anew(old: StreamSpec, new: StreamSpec) -> StreamSpec:
@@ -108,11 +109,32 @@ def told_anew(old: StreamSpec, new: StreamSpec) -> StreamSpec:
     A running query has the lines of the SQL that it was started with, so that stays: the map leads from there to the
     lines that the model file has now.
     """
+    found = _in_words_of(old, new)
+    if found.hash != old.hash:
+        return old
     lines = new.line_map
-    if old.sql != new.sql and lines:
-        lines = tuple(lines[min(line, len(lines) - 1)] for line in moved_lines(old.sql, new.sql))
-    found = new.model_copy(update={"sql": old.sql, "line_map": lines, "functions": old.functions})
-    return found if found.hash == old.hash else old
+    if old.whole_sql != new.whole_sql and lines:
+        lines = tuple(lines[min(line, len(lines) - 1)] for line in moved_lines(old.whole_sql, new.whole_sql))
+    return found.model_copy(update={"line_map": lines})
+
+
+def _in_words_of(old: StreamSpec, new: StreamSpec) -> StreamSpec:
+    """The new spec with the deployed texts where they differ in comments and white space alone: whatever still differs
+    then is another query, or another setting."""
+    known = {each.name: each for each in old.functions}
+    functions = tuple(
+        known[each.name] if each.name in known and same_tokens(known[each.name].definition, each.definition) else each
+        for each in new.functions
+    )
+    follow = new.follow
+    if old.follow is not None and follow is not None:
+        texts = {"sql": _worded(old.follow.sql, follow.sql), "whole": _worded(old.follow.whole, follow.whole)}
+        follow = follow.model_copy(update=texts)
+    return new.model_copy(update={"sql": _worded(old.sql, new.sql), "follow": follow, "functions": functions})
+
+
+def _worded(old: str, new: str) -> str:
+    return old if same_tokens(old, new) else new
 
 
 def source_changes(old: StreamSpec | None, new: StreamSpec) -> dict[str, tuple[str, ...]]:
@@ -164,16 +186,14 @@ class _Reasons:
 
     def _sql(self) -> None:
         old, new = self.old, self.new
-        before, after = (each.follow.sql if each.follow else "" for each in (old, new))
-        if same_tokens(old.sql, new.sql):
+        if old.sql == new.sql:
             # Above an aggregate it is part of a query with state: groups that do not change would keep their rows.
-            self._note(not same_tokens(before, after), rebuild=new.stateful, reason=self._other_sql())
-            return
-        if old.stateful != new.stateful:
+            self._note(old.follow != new.follow, rebuild=new.stateful, reason=self._other_sql())
+        elif old.stateful != new.stateful:
             self.rebuild.append(f"the query {'keeps state now' if new.stateful else 'keeps no state any more'}")
         elif new.stateful:
             self.rebuild.append("the SQL of a stateful query changed")
-        elif stream_reads(old.sql, _views(old)) != stream_reads(new.sql, _views(new)):
+        elif _reads(old) != _reads(new):
             self.rebuild.append("the order in which the query reads its streams changed")
         else:
             self.restart.append(self._other_sql())
@@ -190,8 +210,7 @@ class _Reasons:
             if one is None or other is None:
                 self._note(True, rebuild=stateful, reason=f"function {name} is {'new' if other else 'gone'}")
             else:
-                changed = one.definition != other.definition and not same_tokens(one.definition, other.definition)
-                self._note(changed, rebuild=stateful, reason=f"function {name} changed")
+                self._note(one != other, rebuild=stateful, reason=f"function {name} changed")
 
     def _output(self) -> None:
         old, new = self.old.output, self.new.output
@@ -350,8 +369,10 @@ def _streams(spec: StreamSpec) -> dict[str, Input]:
     return {each.relation: each for each in spec.inputs if each.kind != "table"}
 
 
-def _views(spec: StreamSpec) -> frozenset[str]:
-    return frozenset(each.view for each in spec.inputs if isinstance(each, KafkaInput | TableStreamInput))
+def _reads(spec: StreamSpec) -> list[str]:
+    """The streams in the order in which the query reads them; a view's name is nobody's choice."""
+    streams = {each.view: each.relation for each in spec.inputs if isinstance(each, KafkaInput | TableStreamInput)}
+    return [streams[view] for view in stream_reads(spec.sql, streams)]
 
 
 def _start(source: KafkaInput) -> str:
