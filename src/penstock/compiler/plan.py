@@ -16,17 +16,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from penstock.compiler.decoding import with_origins
+from penstock.compiler.origins import decoder
 from penstock.compiler.spec import (
     FromOffsets,
     FromTimestamp,
     Input,
     KafkaInput,
+    OutputMode,
     Publish,
     StreamSpec,
     TableStreamInput,
     Watermark,
 )
-from penstock.compiler.statement import moved_lines, names_used, same_tokens, stream_reads
+from penstock.compiler.statement import moved_lines, names_unqualified, names_used, same_tokens, stream_reads
 from penstock.project.durations import interval
 
 
@@ -263,7 +266,7 @@ class _Reasons:
 
     def _input(self, relation: str, old: Input, new: Input, *, stateful: bool) -> None:
         if isinstance(old, KafkaInput) and isinstance(new, KafkaInput):
-            self._topics(relation, old, new, stateful=stateful)
+            self._topics(relation, old, new)
             self._setting(f"bootstrap.servers of {relation}", old.bootstrap, new.bootstrap)
             self._hot(f"start of {relation}", _start(old), _start(new), more=" (for the next rebuild)")
             before, after = ("batch" if each.backfill else "none" for each in (old, new))
@@ -271,7 +274,8 @@ class _Reasons:
             self._setting(f"on_bad_record of {relation}", old.on_bad_record, new.on_bad_record)
             for part in ("value", "key"):
                 formats = [_format(each, part) for each in (old, new)]
-                self._setting(f"{part} format of {relation}", *formats, rebuild=stateful)
+                rebuild = stateful and _is_read(part, old, new)
+                self._setting(f"{part} format of {relation}", *formats, rebuild=rebuild)
             # Names alone: a value may be a password.
             changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
             self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
@@ -279,18 +283,18 @@ class _Reasons:
             self._note(bool(changed), rebuild=False, reason=f"schema registry of {relation}: {', '.join(changed)}")
             self._schemas(relation, old, new)
             self._columns(relation, old, new, stateful=stateful)
-            self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
+            self._watermark(relation, old.watermark, new.watermark)
         elif isinstance(old, TableStreamInput) and isinstance(new, TableStreamInput):
             self._setting(f"how {relation} changes", old.rows, new.rows, rebuild=True)
             self._setting(f"key of {relation}", _listed(old.keys), _listed(new.keys), rebuild=True)
-            self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
+            self._watermark(relation, old.watermark, new.watermark)
         elif old.kind != new.kind:
             self._setting(f"kind of {relation}", old.kind, new.kind, rebuild=True)
 
-    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
+    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
         """A checkpoint goes on with more partitions than it knows, and not with fewer."""
         wider = old.topic is not None and new.topic_pattern is not None and new.reads(old.topic)
-        late = stateful and new.watermark is not None  # the history of the topics that it has besides
+        late = self._knows_time(new.watermark)  # the history of the topics that it has besides
         before, after = old.topic or old.topic_pattern, new.topic or new.topic_pattern
         self._setting("topic", before, after, rebuild=late or not wider)
         gone = bool(new.partitions) and not set(old.partitions or new.partitions) <= set(new.partitions)
@@ -307,27 +311,55 @@ class _Reasons:
             self._note(before != after, rebuild=False, reason=f"schema of {relation}'s {part}s")
 
     def _columns(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
-        before = {column.name: (column.type, column.expr or column.origin) for column in old.columns}
-        after = {column.name: (column.type, column.expr or column.origin) for column in new.columns}
+        before, after = ({column.name.lower(): column for column in each.columns} for each in (old, new))
+        read = self._read(old) | self._read(new)
+        # It reaches the state only through the SQL, and a changed SQL is its own reason.
+        every = stateful and self._reads_all()
+        meant = names_unqualified(self.new.sql) if stateful and not every else frozenset()
         for name in sorted(before.keys() | after.keys()):
-            if name not in after or name not in before:
-                # It reaches the state only through the SQL, and a changed SQL is its own reason.
-                reaches = names_used(self.new.sql) is None or self.new.output.changes is not None
-                is_what = "new" if name in after else "gone"
-                self._note(True, rebuild=stateful and reaches, reason=f"column {relation}.{name} is {is_what}")
+            one, other = before.get(name), after.get(name)
+            if other is None:
+                self._note(True, rebuild=every, reason=f"column {relation}.{name} is gone")
+            elif one is None:
+                # A name that was an alias is the column's as soon as there is one.
+                rebuild = every or (stateful and name in meant)
+                self._note(True, rebuild=rebuild, reason=f"column {relation}.{other.name} is new")
             else:
-                self._setting(f"type of {relation}.{name}", before[name][0], after[name][0], rebuild=stateful)
-                self._setting(f"origin of {relation}.{name}", before[name][1], after[name][1], rebuild=stateful)
-        if list(before) != list(after) and before == after:
-            self._note(
-                True,
-                rebuild=stateful and names_used(self.new.sql) is None,
-                reason=f"columns of {relation} are reordered",
-            )
+                rebuild = stateful and name in read
+                self._setting(f"name of {relation}.{one.name}", one.name, other.name, rebuild=every)
+                self._setting(f"type of {relation}.{other.name}", one.type, other.type, rebuild=rebuild)
+                origins = (each.expr or each.origin for each in (one, other))
+                self._setting(f"origin of {relation}.{other.name}", *origins, rebuild=rebuild)
+        reordered = list(before) != list(after) and before.keys() == after.keys()
+        self._note(reordered, rebuild=every, reason=f"columns of {relation} are reordered")
 
-    def _watermark(self, relation: str, old: Watermark | None, new: Watermark | None, *, stateful: bool) -> None:
+    def _reads_all(self) -> bool:
+        return names_used(self.new.sql) is None or self.new.output.changes is not None
+
+    def _read(self, source: KafkaInput) -> frozenset[str]:
+        """The columns that a query reads, in lower case: by their names, as its event time, or for one of these."""
+        names = {column.name for column in source.columns}
+        if not self._reads_all():
+            names = {*(names_used(self.new.sql) or ())}
+            if source.watermark is not None and self._knows_time(source.watermark):
+                names.add(source.watermark.column)
+        return frozenset(name.lower() for name in with_origins(source, names))
+
+    def _knows_time(self, watermark: Watermark | None) -> bool:
+        """Whether a state depends on the watermark. Groups of one stream that are kept for ever do not, if nothing is
+        made of the event time."""
+        if watermark is None or not (self.old.stateful or self.new.stateful):
+            return False
+        names = names_used(self.new.sql)
+        if names is None or watermark.column.lower() in names:
+            return True
+        kept = self.new.output.mode is OutputMode.UPSERT and not self.new.deduplicate_by
+        return not kept or len(_reads(self.new)) > 1
+
+    def _watermark(self, relation: str, old: Watermark | None, new: Watermark | None) -> None:
         """A delay may change on a running state; the column, or having one at all, is part of the state's plan."""
-        self._setting(f"watermark of {relation}", old and old.column, new and new.column, rebuild=stateful)
+        rebuild = self._knows_time(old) or self._knows_time(new)
+        self._setting(f"watermark of {relation}", old and old.column, new and new.column, rebuild=rebuild)
         if old and new and old.column == new.column:
             self._setting(f"watermark delay of {relation}", old.delay, new.delay)
 
@@ -393,6 +425,13 @@ def _format(source: KafkaInput, part: str) -> str:
         (source.key_format, source.key_options) if part == "key" else (source.value_format, source.value_options)
     )
     return " ".join([name, *(f"{option}={value!r}" for option, value in options)])
+
+
+def _is_read(part: str, *sources: KafkaInput) -> bool:
+    """Whether the key or value has to do with the rows: a column comes from it, or no record is a row that has none in
+    its format."""
+    read = any(column.origin.partition(".")[0] == part for each in sources for column in each.columns)
+    return read or (part == "value" and any(decoder(each, part).ready for each in sources))
 
 
 def _listed(keys: tuple[str, ...]) -> str:
