@@ -292,6 +292,18 @@ def test_a_new_column_takes_the_name_of_an_alias() -> None:
         assert input_changed(spec, columns=columns) == Plan(verdict, ("column shop.clicks.twice is new",))
 
 
+def test_a_column_of_csv_is_a_place() -> None:
+    source = kafka(STATEFUL).model_copy(update={"value_format": "csv"})
+    spec = STATEFUL.model_copy(update={"inputs": (source,)})
+    user, item, *others = source.columns
+    first = Column(name="first", type="INT", origin="value.first")
+    moved = "origin of shop.clicks.item_id value.item_id (field 1) -> value.item_id (field 2)"
+    assert input_changed(spec, columns=(user, first, item, *others)) == Plan(Verdict.REBUILD, (moved,))
+    assert input_changed(spec, columns=(user, others[0], item, *others[1:])) == Plan(Verdict.REBUILD, (moved,))
+    last = input_changed(spec, columns=(*source.columns, first))
+    assert last == Plan(Verdict.RESTART, ("column shop.clicks.first is new",))
+
+
 def test_how_a_key_or_value_is_decoded_matters_to_a_state_where_a_column_comes_from_it() -> None:
     source = kafka(STATEFUL)
     assert input_changed(STATEFUL, key_format="json").verdict is Verdict.REBUILD

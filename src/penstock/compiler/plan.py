@@ -17,8 +17,10 @@ from enum import Enum
 from typing import Any
 
 from penstock.compiler.decoding import with_origins
-from penstock.compiler.origins import decoder
+from penstock.compiler.formats import BY_PLACE
+from penstock.compiler.origins import decoder, part
 from penstock.compiler.spec import (
+    Column,
     FromOffsets,
     FromTimestamp,
     Input,
@@ -272,10 +274,10 @@ class _Reasons:
             before, after = ("batch" if each.backfill else "none" for each in (old, new))
             self._hot(f"backfill of {relation}", before, after, more=" (for the next rebuild)")
             self._setting(f"on_bad_record of {relation}", old.on_bad_record, new.on_bad_record)
-            for part in ("value", "key"):
-                formats = [_format(each, part) for each in (old, new)]
-                rebuild = stateful and _is_read(part, old, new)
-                self._setting(f"{part} format of {relation}", *formats, rebuild=rebuild)
+            for name in ("value", "key"):
+                formats = [_format(each, name) for each in (old, new)]
+                rebuild = stateful and _is_read(name, old, new)
+                self._setting(f"{name} format of {relation}", *formats, rebuild=rebuild)
             # Names alone: a value may be a password.
             changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
             self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
@@ -304,11 +306,11 @@ class _Reasons:
 
     def _schemas(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
         """What it does to columns is told of them: a schema by itself changes how messages are read, and no state."""
-        for part, before, after in (
+        for name, before, after in (
             ("key", old.key_schema, new.key_schema),
             ("value", old.value_schema, new.value_schema),
         ):
-            self._note(before != after, rebuild=False, reason=f"schema of {relation}'s {part}s")
+            self._note(before != after, rebuild=False, reason=f"schema of {relation}'s {name}s")
 
     def _columns(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
         before, after = ({column.name.lower(): column for column in each.columns} for each in (old, new))
@@ -328,7 +330,7 @@ class _Reasons:
                 rebuild = stateful and name in read
                 self._setting(f"name of {relation}.{one.name}", one.name, other.name, rebuild=every)
                 self._setting(f"type of {relation}.{other.name}", one.type, other.type, rebuild=rebuild)
-                origins = (each.expr or each.origin for each in (one, other))
+                origins = _origin(old, one), _origin(new, other)
                 self._setting(f"origin of {relation}.{other.name}", *origins, rebuild=rebuild)
         reordered = list(before) != list(after) and before.keys() == after.keys()
         self._note(reordered, rebuild=every, reason=f"columns of {relation} are reordered")
@@ -427,11 +429,20 @@ def _format(source: KafkaInput, part: str) -> str:
     return " ".join([name, *(f"{option}={value!r}" for option, value in options)])
 
 
-def _is_read(part: str, *sources: KafkaInput) -> bool:
+def _origin(source: KafkaInput, column: Column) -> str:
+    """Where a column comes from. In some formats a field is found by its place, whatever its name is."""
+    name, is_field, _ = column.origin.partition(".")
+    if is_field and (source.key_format if name == "key" else source.value_format) in BY_PLACE:
+        fields = list(dict.fromkeys(each.origin for each in part(source, name).columns))
+        return f"{column.origin} (field {fields.index(column.origin) + 1})"
+    return column.expr or column.origin
+
+
+def _is_read(name: str, *sources: KafkaInput) -> bool:
     """Whether the key or value has to do with the rows: a column comes from it, or no record is a row that has none in
     its format."""
-    read = any(column.origin.partition(".")[0] == part for each in sources for column in each.columns)
-    return read or (part == "value" and any(decoder(each, part).ready for each in sources))
+    read = any(column.origin.partition(".")[0] == name for each in sources for column in each.columns)
+    return read or (name == "value" and any(decoder(each, name).ready for each in sources))
 
 
 def _listed(keys: tuple[str, ...]) -> str:
