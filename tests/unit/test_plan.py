@@ -10,10 +10,12 @@ from pydantic import BaseModel
 
 from penstock.compiler import Plan, StreamSpec, Verdict, compile_project, plan_change
 from penstock.compiler.plan import FROM_NOW_ON, KNOWN_FIELDS
+from penstock.compiler.source_table import CHANGES
 from penstock.compiler.spec import (
     Column,
     Function,
     KafkaInput,
+    Origin,
     Output,
     OutputMode,
     Publish,
@@ -224,6 +226,23 @@ def test_another_address_of_the_broker_restarts(spec: StreamSpec) -> None:
 def test_where_a_new_stream_starts_does_not_matter_to_a_running_one() -> None:
     plan = input_changed(STATELESS, starting="latest")
     assert plan == Plan(Verdict.HOT, ("start of shop.clicks earliest -> latest (for the next rebuild)",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        # Which of two kinds of definitions has the name: what differs besides is performed, this alone cannot occur.
+        ({"origin": Origin.SOURCE_TABLE}, "kind model -> source_table"),
+        ({"output": {"view": "shop.shown"}}, "view none -> shop.shown"),
+        ({"output": {"changes": CHANGES}}, "how the table's changes are told apart"),
+        # There is one format as yet; a release that changes the meaning of a field has another.
+        ({"format_version": 2}, "the format of specs changed"),
+    ],
+)
+def test_another_kind_of_definition_rebuilds(changes: dict[str, object], reason: str) -> None:
+    if "output" in changes:
+        changes = {"output": STATELESS.output.model_copy(update=changes["output"])}  # type: ignore[arg-type]
+    assert changed(STATELESS, **changes) == Plan(Verdict.REBUILD, (reason,))
 
 
 def test_the_output_mode_rebuilds() -> None:

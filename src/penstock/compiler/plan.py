@@ -377,8 +377,8 @@ class _Reasons:
         """Differences in fields that no rule above looks at."""
         old, new = (spec.model_dump(mode="json") for spec in (self.old, self.new))
         self._beyond("spec", old, new)
-        for part in ("output", "trigger"):
-            self._beyond(part, old[part], new[part])
+        for name in ("output", "trigger"):
+            self._beyond(name, old[name], new[name])
         before = {each["relation"]: each for each in old["inputs"]}
         for item in new["inputs"]:
             other = before.get(item["relation"])
