@@ -250,7 +250,7 @@ CASES = [
         "the schema of keys, and where schemas are", "RESTART",
         {"source": {"key_schema": Schema(framed=False, types=(MessageType(content='"bytes"'),)),
                     "registry": (("url", "http://other"),)}},
-        **STATE, rows=OF_COUNTS, reason="schema of input's keys",
+        **STATE, rows=OF_COUNTS, reason="input's keys",
         source={"key_format": "avro", "key_schema": Schema(framed=False, types=(MessageType(content='"string"'),)),
                 "registry": (("url", "http://one"),)},
     ),
@@ -277,7 +277,10 @@ CASES = [
         {"source": {"topic": None, "topic_pattern": "{topic}|{other}"}}, **STATE, source=EXACT,
         spec={"trigger": FASTER}, rows=counted(ALL * 2), reason="topic",
     ),
-    Case("inputs in another order", "RESTART", {"turned": True}, sql=BOTH_WAYS, spec={"second": {}}, rows=BOTH * 2),
+    Case(
+        "inputs in another order", "RESTART", {"turned": True}, sql=BOTH_WAYS, spec={"second": {}}, rows=BOTH * 2,
+        reason="listed in another order",
+    ),
     Case(
         "a new function", "RESTART", {"sql": WEIGHED, "functions": TIMES[10]},
         rows=[(p, o, k, v * (1 if at < len(HISTORY) else 10)) for at, (p, o, k, v) in enumerate(BOTH)],
@@ -413,7 +416,7 @@ CASES = [
         {"source": {"columns": (*COLUMNS, Column(name="x", type="bigint", origin="offset"))}}, sql=SHADOWED,
         keys=("k",), stateful=True,
         rows=[(k, sum(2 * row[1] for row in BOTH if row[2] == k)) for k, _, _ in OF_COUNTS], forced=WRONG,
-        reason="column input.x is new",
+        reason="input.x is new",
     ),
     Case(
         "a column more that a state takes with all others", "REBUILD", {"source": {"columns": COLUMNS}},
@@ -603,6 +606,7 @@ class Bench:
         }  # fmt: skip
         self.refused: dict[str, str] = {}
         self.verdicts: dict[str, str] = {}
+        self.told: dict[str, str] = {}  # why
         self.runs: dict[str, str | None] = {}
         self.checkpoints: dict[str, str] = {}
         self.errors: dict[str, str] = {}  # of what was forced and failed
@@ -752,7 +756,8 @@ class Bench:
         for case in self.cases:
             new = self.changed[case.name]
             try:
-                self.verdicts[case.name] = self.platform.deploy(new).verdict
+                made = self.platform.deploy(new)
+                self.verdicts[case.name], self.told[case.name] = made.verdict, "; ".join(made.reasons)
             except PenstockError as problem:
                 self.verdicts[case.name], self.refused[case.name] = "REBUILD", str(problem)
                 assert store.actual(new.name).run_id == self.runs[case.name], "a refusal changes nothing"
@@ -884,6 +889,7 @@ def test_the_running_query_goes_on(bench: Bench, case: Case) -> None:
 @of("RESTART")
 def test_a_restart_loses_no_row_and_reads_none_twice(bench: Bench, case: Case) -> None:
     assert bench.verdicts[case.name] == "RESTART"
+    assert case.reason in bench.told[case.name]
     name = bench.specs[case.name].name
     bench.platform.until(
         lambda: bench.rows(case) == sorted(case.rows or [], key=str), f"the rows {case.rows}", 60,
