@@ -431,7 +431,7 @@ CASES = [
     ),
     Case(
         "a watermark for windows", "REBUILD", {"source": LATE}, sql=BACKWARDS, keys=("w",), stateful=True,
-        source={"columns": BACK}, spec={"trigger": FASTER}, rows=[(0, 3)], forced=WRONG, reason="none -> back",
+        source={"columns": BACK}, spec={"trigger": FASTER}, rows=[(0, 3), (56, 1)], forced=WRONG, reason="none -> back",
     ),
     Case(
         "a new function of a state", "REBUILD",

@@ -142,16 +142,19 @@ def test_the_rules_know_every_field_of_a_spec() -> None:
     parts: dict[str, type[BaseModel]] = {
         "spec": StreamSpec, "kafka": KafkaInput, "table_stream": TableStreamInput, "table": TableInput,
         "column": Column, "output": Output, "function": Function, "trigger": Trigger,
+        "publish": Publish,
     }  # fmt: skip
     for name, part in parts.items():
         assert set(part.model_fields) == KNOWN_FIELDS[name], f"compiler/plan.py has no rule for a field of {name}"
 
 
 def test_a_field_that_no_rule_knows_rebuilds(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = {name: fields - {"path", "bootstrap", "type"} for name, fields in KNOWN_FIELDS.items()}
+    without = {name: fields - {"path", "bootstrap", "type", "delivery"} for name, fields in KNOWN_FIELDS.items()}
     monkeypatch.setattr("penstock.compiler.plan.KNOWN_FIELDS", without)
     assert changed(STATELESS, path="models/other.sql") == Plan(Verdict.REBUILD, ("path changed",))
     assert "bootstrap of shop.clicks changed" in input_changed(STATELESS, bootstrap="b:1").reasons
+    published = STATELESS.model_copy(update={"publish": Publish(topic="t")})
+    assert changed(published, publish=Publish(topic="t", delivery="at_least_once")).reasons == ("delivery changed",)
 
 
 def test_the_sql_of_a_stateless_stream_restarts() -> None:

@@ -67,6 +67,9 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
         "relation", "mode", "keys", "changes", "view", "contract", "checks", "on_schema_change",
     }),
     "function": frozenset({"name", "called", "signature", "body"}),
+    "publish": frozenset({
+        "topic", "key", "key_format", "value_format", "key_in_value", "table", "delivery", "partitions", "real_time",
+    }),
     "trigger": frozenset({"time_window_ms", "buffer_limit", "max_batch_rows"}),
 }  # fmt: skip
 
@@ -321,7 +324,7 @@ class _Reasons:
         for name in sorted(before.keys() | after.keys()):
             one, other = before.get(name), after.get(name)
             if other is None:
-                self._note(True, rebuild=every, reason=f"column {relation}.{name} is gone")
+                self._note(True, rebuild=every, reason=f"column {relation}.{before[name].name} is gone")
             elif one is None:
                 # A name that was an alias is the column's as soon as there is one.
                 rebuild = every or (stateful and name in meant)
@@ -377,8 +380,9 @@ class _Reasons:
         """Differences in fields that no rule above looks at."""
         old, new = (spec.model_dump(mode="json") for spec in (self.old, self.new))
         self._beyond("spec", old, new)
-        for name in ("output", "trigger"):
-            self._beyond(name, old[name], new[name])
+        for name in ("output", "trigger", "publish"):
+            if old.get(name) and new.get(name):  # one that is new or gone is told already
+                self._beyond(name, old[name], new[name])
         before = {each["relation"]: each for each in old["inputs"]}
         for item in new["inputs"]:
             other = before.get(item["relation"])
