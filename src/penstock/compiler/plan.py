@@ -6,6 +6,8 @@ Rules
 - RESTART: the stream starts again on its checkpoint and its table; nothing is lost or read twice.
 - A table that is refreshed in full is computed anew by the next refresh, whatever changed: RESTART.
 - REBUILD: state, offsets or rows do not fit the new definition; the table is computed anew from its inputs' start.
+- The new texts are put into the deployed words where they differ in comments and white space alone, at one place.
+- Of a source only what the query reads can reach its state; which records are rows is so from the next batch on.
 - A field of the spec that no rule knows is a REBUILD: too careful, never wrong.
 - Every reason is a sentence that a person can act on.
 """
