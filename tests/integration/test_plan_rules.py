@@ -439,9 +439,8 @@ CASES = [
         rows=[(k, n, total * 10) for k, n, total in OF_COUNTS], forced=WRONG, reason=".weigh is new",
     ),
     Case(
-        # What is in the topic comes into no table by itself.
         "a table for a topic", "REBUILD", {"publish": {"topic": "{schema}-first"}},
-        spec={"publish": {"topic": "{schema}-first", "table": False}}, rows=BOTH, forced=WRONG,
+        spec={"publish": {"topic": "{schema}-first", "table": False}}, forced=FAILS, says="cannot be found",
         reason="the table is new",
     ),
     Case(
