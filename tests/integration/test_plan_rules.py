@@ -29,9 +29,11 @@ from penstock.compiler.spec import (
     Function,
     Input,
     KafkaInput,
+    MessageType,
     Output,
     OutputMode,
     Publish,
+    Schema,
     StreamSpec,
     TableInput,
     TableStreamInput,
@@ -128,17 +130,40 @@ PAIRS = "select i.k, i.v, s.v as w from input i join second s on i.k = s.k and i
 TIMED = "select i.k, i.at, s.v as w from input i join second s on i.k = s.k and i.at = s.at and s.v > 0"
 EXACT = {"watermark": Watermark(column="at", delay="0 seconds")}
 FIELDS = tuple(Column(name=name, type="string", origin=f"value.{name}") for name in ("one", "two"))
+PARTS = tuple(Column(name=name, type="string", origin=f"key.{name}") for name in ("one", "two"))
+OF_KEYS = {"columns": PARTS, "key_format": "csv"}
+KEYS = "select one, count(*) as n from input group by one"
+# The later a message, the further back: to a watermark there, all that comes is late.
+BACK = (*COLUMNS, Column(name="back", type="timestamp", origin="computed",
+                         expr="timestamp '2026-01-01 00:00:02' - (at - timestamp '2026-01-01 00:00:00')"))  # fmt: skip
+LATE = {"watermark": Watermark(column="back", delay="0 seconds")}
+BACKWARDS = "select second(window.start) as w, count(*) as n from input group by window(back, '4 seconds')"
+SHADOWED = "select k, sum(w) as total from (select k, v + 1 as x, x * 2 as w from input) group by k"
 STRUCTS = "select k, max(struct(*)).v as v from input group by k"
 CHANGED = {"relation": "{schema}.latest", "rows": "upsert", "keys": ("k",)}
 FOLLOWS = {"sql": "select k as id, v from input", "view": "input", "keys": ("k",), "whole": "so"}
 SUMS = "select i.k, sum(v * f.times) as total from input i join {schema}.factor f on i.k = f.k group by i.k"
 TEXT = tuple(c.model_copy(update={"type": "string"}) if c.name == "v" else c for c in COLUMNS)
+HELD = COUNTS.replace(" from", ", (sum(v) > 0) as _penstock_kept from")
+KEPT = {
+    "sql": "select * except (_penstock_kept) from changed_groups where _penstock_kept", "view": "changed_groups",
+    "keys": ("k",), "whole": f"{COUNTS} having sum(v) > 0",
+}  # fmt: skip
 CONTRACT = (("part", "int"), ("pos", "bigint"), ("k", "string"), ("v", "bigint"))
+UNREAD = tuple(
+    c.model_copy(update={"type": "string", "origin": "topic"}) if c.name in ("at", "part") else c for c in COLUMNS
+)
 PLACES = tuple(c.model_copy(update={"origin": "offset"}) if c.name == "v" else c for c in COLUMNS)
 
 CASES = [
     Case("a comment", "NO-OP", {"sql": f"-- said better\n{ROWS}"}, rows=BOTH),
     Case("a comment on state", "NO-OP", {"sql": f"{COUNTS} -- so"}, **STATE, rows=OF_COUNTS),
+    Case(
+        "a comment above an aggregate", "NO-OP",
+        {"sql": f"\n{HELD}", "follow": {**KEPT, "sql": f"\n{KEPT['sql']}", "whole": f"-- so\n{KEPT['whole']}"}},
+        sql=HELD, keys=("k",), stateful=True, spec={"follow": KEPT},
+        rows=[row for row in OF_COUNTS if row[2] > 0],
+    ),
     Case("the size of small batches", "HOT", {"small_batch_rows": 0}, rows=BOTH),
     Case(
         "upkeep and the model's file", "HOT",
@@ -196,6 +221,76 @@ CASES = [
     Case(
         "a pattern that has the topic of a state", "RESTART",
         {"source": {"topic": None, "topic_pattern": "{topic}|{other}"}}, **STATE, rows=counted(ALL * 2), reason="topic",
+    ),
+    Case(
+        "the type and the origin of columns that no state reads", "RESTART", {"source": {"columns": UNREAD}}, **STATE,
+        rows=OF_COUNTS, reason="type of",
+    ),
+    Case(
+        "the order of columns that a state takes by their names", "RESTART", {"source": {"columns": COLUMNS[::-1]}},
+        **STATE, rows=OF_COUNTS, reason="columns of",
+    ),
+    Case(
+        "how keys are decoded without state", "RESTART", {"source": {"key_options": (("delimiter", ":"),)}},
+        sql="select one, two from input", source=OF_KEYS,
+        rows=[(f"{k}:{p}", f"{p}") for p, k, _, _ in HISTORY] + [(k, f"{p},{p}") for p, k, _, _ in LATER],
+        reason="key format",
+    ),
+    Case(
+        "the format of keys of which there is no column", "RESTART", {"source": {"key_format": "csv"}}, **STATE,
+        rows=OF_COUNTS, reason="key format",
+    ),
+    Case(
+        "the format of values of which there is no column", "RESTART", {"source": {"value_format": "csv"}},
+        sql=KEYS, keys=("one",), stateful=True, source=OF_KEYS,
+        rows=[(f"{k}:{p}", sum(r[:2] == (p, k) for r in ALL)) for p, k in sorted({r[:2] for r in ALL})],
+        reason="value format",
+    ),
+    Case(
+        "the schema of keys, and where schemas are", "RESTART",
+        {"source": {"key_schema": Schema(framed=False, types=(MessageType(content='"bytes"'),)),
+                    "registry": (("url", "http://other"),)}},
+        **STATE, rows=OF_COUNTS, reason="input's keys",
+        source={"key_format": "avro", "key_schema": Schema(framed=False, types=(MessageType(content='"string"'),)),
+                "registry": (("url", "http://one"),)},
+    ),
+    Case(
+        "a watermark of groups that are kept", "RESTART", {"source": LATE}, **STATE, source={"columns": BACK},
+        spec={"trigger": FASTER}, rows=OF_COUNTS, reason="watermark",
+    ),
+    Case(
+        "groups that are kept without a watermark", "RESTART", {"source": {"watermark": None}}, **STATE,
+        source={"columns": BACK, **LATE}, spec={"trigger": FASTER}, rows=OF_COUNTS, reason="watermark",
+    ),
+    Case(
+        # The old watermark is ahead of all that comes.
+        "another watermark of groups that are kept", "RESTART", {"source": LATE}, **STATE,
+        source={"columns": (*BACK, AHEAD[-1]), "watermark": Watermark(column="ahead", delay="0 seconds")},
+        spec={"trigger": FASTER}, rows=OF_COUNTS, reason="watermark",
+    ),
+    Case(
+        "a watermark of groups over a table", "RESTART", {"upstream": {"relation": "{schema}.timed", **LATE}}, **STATE,
+        spec={"upstream": {"relation": "{schema}.timed"}}, begun=3, rows=OF_COUNTS, reason="watermark",
+    ),
+    Case(
+        "a pattern that has the topic of groups with a watermark", "RESTART",
+        {"source": {"topic": None, "topic_pattern": "{topic}|{other}"}}, **STATE, source=EXACT,
+        spec={"trigger": FASTER}, rows=counted(ALL * 2), reason="topic",
+    ),
+    Case(
+        "inputs in another order", "RESTART", {"turned": True}, sql=BOTH_WAYS, spec={"second": {}}, rows=BOTH * 2,
+        reason="listed in another order",
+    ),
+    Case(
+        "a new function", "RESTART", {"sql": WEIGHED, "functions": TIMES[10]},
+        rows=[(p, o, k, v * (1 if at < len(HISTORY) else 10)) for at, (p, o, k, v) in enumerate(BOTH)],
+        reason=".weigh is new",
+    ),
+    Case(
+        "a function that is gone", "RESTART", {"sql": ROWS, "functions": ()}, sql=WEIGHED,
+        spec={"functions": TIMES[10]},
+        rows=[(p, o, k, v * (10 if at < len(HISTORY) else 1)) for at, (p, o, k, v) in enumerate(BOTH)],
+        reason=".weigh is gone",
     ),
     Case(
         # Rows that do not change stay as they were made.
@@ -299,6 +394,58 @@ CASES = [
         {"source": {"watermark": Watermark(column="at", delay="1 hour")}}, sql="select k, v, at from input",
         stateful=True, spec={"deduplicate_by": ("k",)}, forced=FAILS, says="stateful operator name does not match",
         reason="watermark",
+    ),
+    Case(
+        # Nobody asks again for groups that do not change.
+        "a filter above an aggregate", "REBUILD",
+        {"follow": {**KEPT, "sql": KEPT["sql"].replace("where", "where not")}}, sql=HELD, keys=("k",), stateful=True,
+        spec={"follow": KEPT}, rows=[row for row in OF_COUNTS if row[2] <= 0], forced=WRONG, reason="the SQL changed",
+    ),
+    Case(
+        "how a state's keys are decoded", "REBUILD", {"source": {"key_options": (("delimiter", ":"),)}}, sql=KEYS,
+        keys=("one",), stateful=True, source=OF_KEYS, rows=[row[:2] for row in OF_COUNTS], forced=WRONG,
+        reason="key format",
+    ),
+    Case(
+        "the place of a column of CSV in a state", "REBUILD", {"source": {"columns": PARTS[::-1]}}, sql=KEYS,
+        keys=("one",), stateful=True, source=OF_KEYS,
+        rows=[(f"{p}", sum(row[0] == p for row in ALL)) for p in (0, 1)], forced=WRONG, reason="(field 1) ->",
+    ),
+    Case(
+        "a column with the name of an alias", "REBUILD",
+        {"source": {"columns": (*COLUMNS, Column(name="x", type="bigint", origin="offset"))}}, sql=SHADOWED,
+        keys=("k",), stateful=True,
+        rows=[(k, sum(2 * row[1] for row in BOTH if row[2] == k)) for k, _, _ in OF_COUNTS], forced=WRONG,
+        reason="input.x is new",
+    ),
+    Case(
+        "a column more that a state takes with all others", "REBUILD", {"source": {"columns": COLUMNS}},
+        sql=STRUCTS, keys=("k",), stateful=True, source={"columns": (*USED, *COLUMNS[3:])},
+        forced=FAILS, says=VALUE_SCHEMA, reason="input.at is new",
+    ),
+    Case(
+        # What was late has to be counted now, with what is no longer there.
+        "windows without a watermark", "REBUILD", {"source": {"watermark": None}}, sql=BACKWARDS, keys=("w",),
+        stateful=True, source={"columns": BACK, **LATE}, spec={"trigger": FASTER}, rows=[(0, 3), (52, 1), (56, 4)],
+        forced=WRONG, reason="back -> none",
+    ),
+    Case(
+        "a watermark for windows", "REBUILD", {"source": LATE}, sql=BACKWARDS, keys=("w",), stateful=True,
+        source={"columns": BACK}, spec={"trigger": FASTER}, rows=[(0, 3), (56, 1)], forced=WRONG, reason="none -> back",
+    ),
+    Case(
+        "a new function of a state", "REBUILD",
+        {"sql": COUNTS.replace("sum(v)", "sum(weigh(v))"), "functions": TIMES[10]}, **STATE,
+        rows=[(k, n, total * 10) for k, n, total in OF_COUNTS], forced=WRONG, reason=".weigh is new",
+    ),
+    Case(
+        "a table for a topic", "REBUILD", {"publish": {"topic": "{schema}-first"}},
+        spec={"publish": {"topic": "{schema}-first", "table": False}}, forced=FAILS, says="cannot be found",
+        reason="the table is new",
+    ),
+    Case(
+        "a full refresh in place of a state", "REBUILD", {"replace": True, "stateful": False}, **STATE, forced=FAILS,
+        says="definition", reason="output mode upsert -> replace",
     ),
     Case(
         # What the other topic has of the first window is late by then.
@@ -458,11 +605,15 @@ class Bench:
         }  # fmt: skip
         self.refused: dict[str, str] = {}
         self.verdicts: dict[str, str] = {}
+        self.told: dict[str, str] = {}  # why
         self.runs: dict[str, str | None] = {}
         self.checkpoints: dict[str, str] = {}
         self.errors: dict[str, str] = {}  # of what was forced and failed
         self.specs = {case.name: self._spec(case, number) for number, case in enumerate(CASES)}
-        self.latest = self._latest()
+        self.above = [
+            self._table("latest", "select k, cast(part as string) as p, v from input", COLUMNS, ("k",)),
+            self._table("timed", "select k, v, back from input", BACK),
+        ]
         self.changed = {case.name: self._changed(case) for case in CASES}
 
     def _input(self, view: str, topic: str, changes: dict[str, Any]) -> KafkaInput:
@@ -504,13 +655,13 @@ class Bench:
             output=Output(relation=name, mode=mode, keys=case.keys or (), **own.pop("output", {})), **own,
         )  # fmt: skip
 
-    def _latest(self) -> StreamSpec:
-        """A table whose rows are replaced, for those who follow its changes."""
-        name = f"{self.schema}.latest"
+    def _table(self, name: str, sql: str, columns: tuple[Column, ...], keys: tuple[str, ...] = ()) -> StreamSpec:
+        """A table for those who follow its new rows, or its changes."""
+        name = f"{self.schema}.{name}"
         return StreamSpec(
-            name=name, unique_id="model.rules.latest", path="models/latest.sql", stateful=False,
-            sql="select k, cast(part as string) as p, v from input", inputs=(self._input("input", self.topic, {}),),
-            output=Output(relation=name, mode=OutputMode.UPSERT, keys=("k",)),
+            name=name, unique_id=f"model.rules.{name}", path=f"models/{name}.sql", stateful=False, sql=sql,
+            inputs=(self._input("input", self.topic, {"columns": columns}),),
+            output=Output(relation=name, mode=OutputMode.UPSERT if keys else OutputMode.APPEND, keys=keys),
         )  # fmt: skip
 
     def _changed(self, case: Case) -> StreamSpec:
@@ -526,6 +677,8 @@ class Bench:
             table = change.pop("table")
             inputs = [each for each in inputs if each.kind != "table"]
             inputs += [TableInput(relation=table)] if table else []
+        if change.pop("turned", False):
+            inputs = inputs[::-1]
         output: dict[str, Any] = {}
         if change.pop("replace", False):
             output |= {"keys": (), "mode": OutputMode.REPLACE}
@@ -544,7 +697,7 @@ class Bench:
         for part, k, v, second in rows:
             value = f'{{"k": "{k}", "v": {v}, "at": "2026-01-01T00:00:0{second}Z"}}'
             for topic in (self.topic, self.other):
-                producer.produce(topic, value=value.encode(), partition=part)
+                producer.produce(topic, key=f"{k}:{part},{part}", value=value.encode(), partition=part)
         assert producer.flush(30) == 0
 
     def rows(self, case: Case) -> list[tuple[Any, ...]]:
@@ -590,8 +743,10 @@ class Bench:
         self.send(HISTORY)
         if any(case.avro for case in self.cases):
             self.registry()
-        if any(each.relation == self.latest.name for case in self.cases for each in self.specs[case.name].inputs):
-            self.platform.deploy(self.latest)
+        read = {each.relation for case in self.cases for each in self.specs[case.name].inputs}
+        for each in self.above:
+            if each.name in read:
+                self.platform.deploy(each)
         for case in self.cases:
             self.checkpoints[case.name] = self.platform.deploy(self.specs[case.name]).checkpoint
         for case in self.cases:
@@ -600,7 +755,8 @@ class Bench:
         for case in self.cases:
             new = self.changed[case.name]
             try:
-                self.verdicts[case.name] = self.platform.deploy(new).verdict
+                made = self.platform.deploy(new)
+                self.verdicts[case.name], self.told[case.name] = made.verdict, "; ".join(made.reasons)
             except PenstockError as problem:
                 self.verdicts[case.name], self.refused[case.name] = "REBUILD", str(problem)
                 assert store.actual(new.name).run_id == self.runs[case.name], "a refusal changes nothing"
@@ -732,6 +888,7 @@ def test_the_running_query_goes_on(bench: Bench, case: Case) -> None:
 @of("RESTART")
 def test_a_restart_loses_no_row_and_reads_none_twice(bench: Bench, case: Case) -> None:
     assert bench.verdicts[case.name] == "RESTART"
+    assert case.reason in bench.told[case.name]
     name = bench.specs[case.name].name
     bench.platform.until(
         lambda: bench.rows(case) == sorted(case.rows or [], key=str), f"the rows {case.rows}", 60,

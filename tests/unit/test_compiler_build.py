@@ -579,6 +579,40 @@ def test_a_query_that_is_kept_in_two_pieces_calls_them_in_both(manifest: Manifes
     assert "shop.with_tax" not in spec.sql + spec.follow.sql + spec.follow.whole
 
 
+HAVING = "select item_id, count(*) as n\nfrom shop.clicks\ngroup by item_id\nhaving n > 2"
+
+
+@pytest.mark.parametrize(
+    ("above", "sql"),
+    [
+        (None, HAVING),
+        (
+            None,
+            "select *\nfrom (\n  select item_id, count(*) as n from shop.clicks group by item_id\n) as t\nwhere n > 2",
+        ),
+        (HAVING, "select item_id,\n  n * 2 as twice\nfrom shop.above\nwhere n > 5"),
+    ],
+)
+def test_a_comment_is_no_change_of_a_query_that_is_kept_in_two_pieces(
+    manifest: Manifest, above: str | None, sql: str
+) -> None:
+    reads = [CLICKS if above is None else add_model(manifest, "above", above, [CLICKS])]
+    before = compiled(manifest, add_model(manifest, "kept", sql, reads))
+    first, *rest = sql.split("\n")
+    told = "\n".join([f"{first}  -- said better", "-- twice", *rest])
+    retold = compiled(manifest, add_model(manifest, "kept", told, reads))
+    assert before.follow is not None
+    assert before.hash != retold.hash
+    plan = plan_change(before, retold)
+    assert (plan.verdict, plan.reasons) == (Verdict.NO_OP, ("only comments or white space changed",))
+    running = told_anew(before, retold)
+    assert running.hash == before.hash
+    assert running.line_map == (1, *range(3, len(rest) + 3)), "the running query's lines are those of the file now"
+    other = compiled(manifest, add_model(manifest, "kept", told.replace("n > ", "n > 1"), reads))
+    assert plan_change(before, other).verdict is (Verdict.RESTART if above else Verdict.REBUILD)
+    assert told_anew(before, other) is before
+
+
 def test_a_changed_function_of_the_project_is_a_change_of_the_models_that_call_it(manifest: Manifest) -> None:
     function = add_function(manifest, "with_tax", "price * 1.2")
     name = add_model(manifest, "taxed", TAXED, [CLICKS, function])

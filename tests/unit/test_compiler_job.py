@@ -15,9 +15,11 @@ from penstock.compiler import render_job, sqltext
 from penstock.compiler.spec import (
     Column,
     KafkaInput,
+    MessageType,
     Output,
     OutputMode,
     Publish,
+    Schema,
     StreamSpec,
     TableInput,
     TableStreamInput,
@@ -146,6 +148,15 @@ def test_headers_are_read_only_when_a_column_needs_them() -> None:
     assert "includeHeaders" not in render_job(spec())
     needing = kafka(columns=(Column(name="t", type="STRING", origin="header(t)"),))
     assert '.option("includeHeaders", "true")' in render_job(spec(inputs=(needing,)))
+
+
+def test_keys_with_a_schema_are_decoded_only_when_a_column_needs_them() -> None:
+    schema = Schema(framed=False, types=(MessageType(content='"string"'),))
+    key = Column(name="k", type="STRING", origin="key", read_as="STRING")
+    source = kafka(key_format="avro", key_schema=schema, columns=(*kafka().columns, key))
+    for sql, decoded in (("select item_id from shop__clicks", False), ("select k from shop__clicks", True)):
+        job = render_job(spec(inputs=(source,), sql=sql))
+        assert ("SHOP__CLICKS__MESSAGES = (" in job, "runtime.decoded(" in job) == (decoded, decoded)
 
 
 def test_nested_paths_share_one_schema() -> None:

@@ -10,10 +10,12 @@ from pydantic import BaseModel
 
 from penstock.compiler import Plan, StreamSpec, Verdict, compile_project, plan_change
 from penstock.compiler.plan import FROM_NOW_ON, KNOWN_FIELDS
+from penstock.compiler.source_table import CHANGES
 from penstock.compiler.spec import (
     Column,
     Function,
     KafkaInput,
+    Origin,
     Output,
     OutputMode,
     Publish,
@@ -34,6 +36,9 @@ SPECS = {
 }
 STATELESS = SPECS["shop.clicks_clean"]
 STATEFUL = SPECS["shop.clicks_by_category"]
+WINDOWED = STATEFUL.model_copy(
+    update={"sql": "select window(c.Clicked_At, '1 hour') as w, count(*) as n from shop__clicks as c group by 1"}
+)
 
 
 def changed(spec: StreamSpec, **changes: object) -> Plan:
@@ -137,16 +142,19 @@ def test_the_rules_know_every_field_of_a_spec() -> None:
     parts: dict[str, type[BaseModel]] = {
         "spec": StreamSpec, "kafka": KafkaInput, "table_stream": TableStreamInput, "table": TableInput,
         "column": Column, "output": Output, "function": Function, "trigger": Trigger,
+        "publish": Publish,
     }  # fmt: skip
     for name, part in parts.items():
         assert set(part.model_fields) == KNOWN_FIELDS[name], f"compiler/plan.py has no rule for a field of {name}"
 
 
 def test_a_field_that_no_rule_knows_rebuilds(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = {name: fields - {"path", "bootstrap", "type"} for name, fields in KNOWN_FIELDS.items()}
+    without = {name: fields - {"path", "bootstrap", "type", "delivery"} for name, fields in KNOWN_FIELDS.items()}
     monkeypatch.setattr("penstock.compiler.plan.KNOWN_FIELDS", without)
     assert changed(STATELESS, path="models/other.sql") == Plan(Verdict.REBUILD, ("path changed",))
     assert "bootstrap of shop.clicks changed" in input_changed(STATELESS, bootstrap="b:1").reasons
+    published = STATELESS.model_copy(update={"publish": Publish(topic="t")})
+    assert changed(published, publish=Publish(topic="t", delivery="at_least_once")).reasons == ("delivery changed",)
 
 
 def test_the_sql_of_a_stateless_stream_restarts() -> None:
@@ -186,6 +194,20 @@ def test_offsets_belong_to_the_order_of_the_streams(sql: str, verdict: Verdict) 
     assert changed(spec, sql=sql).verdict is verdict
 
 
+def test_the_name_of_a_view_is_nobodys_choice() -> None:
+    other = kafka(STATELESS).model_copy(update={"view": "shop__clicks_2"})
+    sql = STATELESS.sql.replace("from shop__clicks ", "from shop__clicks_2 ")
+    plan = changed(STATELESS, sql=sql, inputs=(other,))
+    assert plan == Plan(Verdict.RESTART, (f"the SQL changed, {FROM_NOW_ON}",))
+
+
+def test_inputs_in_another_order_are_the_same_query() -> None:
+    orders = kafka(STATELESS).model_copy(update={"relation": "shop.orders", "view": "shop__orders", "topic": "orders"})
+    inputs = (*STATELESS.inputs, orders)
+    spec = STATELESS.model_copy(update={"inputs": inputs, "sql": CLICKS_THEN_ORDERS})
+    assert changed(spec, inputs=inputs[::-1]) == Plan(Verdict.RESTART, ("the inputs are listed in another order",))
+
+
 def test_a_query_that_begins_to_keep_state_rebuilds() -> None:
     plan = changed(STATELESS, sql="select distinct user_id from shop__clicks as clicks", stateful=True)
     assert plan == Plan(Verdict.REBUILD, ("the query keeps state now",))
@@ -209,6 +231,23 @@ def test_where_a_new_stream_starts_does_not_matter_to_a_running_one() -> None:
     assert plan == Plan(Verdict.HOT, ("start of shop.clicks earliest -> latest (for the next rebuild)",))
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        # Which of two kinds of definitions has the name: what differs besides is performed, this alone cannot occur.
+        ({"origin": Origin.SOURCE_TABLE}, "kind model -> source_table"),
+        ({"output": {"view": "shop.shown"}}, "view none -> shop.shown"),
+        ({"output": {"changes": CHANGES}}, "how the table's changes are told apart"),
+        # There is one format as yet; a release that changes the meaning of a field has another.
+        ({"format_version": 2}, "the format of specs changed"),
+    ],
+)
+def test_another_kind_of_definition_rebuilds(changes: dict[str, object], reason: str) -> None:
+    if "output" in changes:
+        changes = {"output": STATELESS.output.model_copy(update=changes["output"])}  # type: ignore[arg-type]
+    assert changed(STATELESS, **changes) == Plan(Verdict.REBUILD, (reason,))
+
+
 def test_the_output_mode_rebuilds() -> None:
     plan = changed(STATELESS, output=Output(relation=STATELESS.name, mode=OutputMode.UPSERT, keys=("user_id",)))
     assert plan == Plan(Verdict.REBUILD, ("output mode append -> upsert",))
@@ -224,13 +263,82 @@ def test_shuffle_partitions_are_frozen_into_state_alone() -> None:
     assert changed(STATELESS, shuffle_partitions=8) == Plan(Verdict.RESTART, ("shuffle_partitions 2 -> 8",))
 
 
-def test_the_type_of_a_column_rebuilds_a_state() -> None:
-    for spec, verdict in ((STATEFUL, Verdict.REBUILD), (STATELESS, Verdict.RESTART)):
-        columns = tuple(
-            column.model_copy(update={"type": "BIGINT"}) if column.name == "item_id" else column
-            for column in kafka(spec).columns
-        )
-        assert input_changed(spec, columns=columns) == Plan(verdict, ("type of shop.clicks.item_id STRING -> BIGINT",))
+@pytest.mark.parametrize(
+    ("spec", "column", "verdict"),
+    [
+        (STATEFUL, "item_id", Verdict.REBUILD),
+        (STATEFUL, "price", Verdict.RESTART),  # nobody reads it
+        (STATEFUL, "clicked_at", Verdict.RESTART),  # its watermark is of no state
+        (WINDOWED, "clicked_at", Verdict.REBUILD),
+        (STATELESS, "item_id", Verdict.RESTART),
+        (STATEFUL.model_copy(update={"sql": "select max(struct(*)) from shop__clicks"}), "price", Verdict.REBUILD),
+        (STATEFUL.model_copy(update={"sql": "select max(PRICE) from shop__clicks"}), "price", Verdict.REBUILD),
+    ],
+)  # fmt: skip
+def test_the_type_and_the_origin_of_a_column_that_a_state_reads_rebuild(
+    spec: StreamSpec, column: str, verdict: Verdict
+) -> None:
+    for field, value in (("type", "BIGINT"), ("origin", "value.other")):
+        (old,) = (each for each in kafka(spec).columns if each.name == column)
+        columns = tuple(each.model_copy(update={field: value}) if each is old else each for each in kafka(spec).columns)
+        plan = input_changed(spec, columns=columns)
+        assert plan == Plan(verdict, (f"{field} of shop.clicks.{column} {getattr(old, field)} -> {value}",))
+
+
+def test_a_column_that_another_one_is_computed_from_is_read() -> None:
+    source = kafka(STATEFUL)
+    half = Column(name="half", type="DECIMAL(10,2)", origin="computed", expr="Price / 2")
+    inputs = (source.model_copy(update={"columns": (*source.columns, half)}),)
+    columns = tuple(
+        each.model_copy(update={"type": "DOUBLE"}) if each.name == "price" else each for each in inputs[0].columns
+    )
+    for sql, verdict in (("select max(half) from shop__clicks", Verdict.REBUILD), (STATEFUL.sql, Verdict.RESTART)):
+        spec = STATEFUL.model_copy(update={"inputs": inputs, "sql": sql})
+        assert input_changed(spec, columns=columns).verdict is verdict
+
+
+def test_a_column_in_another_case_is_the_same_one() -> None:
+    columns = tuple(each.model_copy(update={"name": each.name.upper()}) for each in kafka(STATEFUL).columns[:2])
+    columns += kafka(STATEFUL).columns[2:]
+    reasons = ("name of shop.clicks.item_id item_id -> ITEM_ID", "name of shop.clicks.user_id user_id -> USER_ID")
+    assert input_changed(STATEFUL, columns=columns) == Plan(Verdict.RESTART, reasons)
+    other = (columns[0], columns[1].model_copy(update={"origin": "value.other"}), *columns[2:])
+    assert input_changed(STATEFUL, columns=other).verdict is Verdict.REBUILD, "it is the one that the SQL reads"
+
+
+def test_a_new_column_takes_the_name_of_an_alias() -> None:
+    columns = (*kafka(STATEFUL).columns, Column(name="twice", type="INT", origin="value.twice"))
+    for last, verdict in (("twice + 1", Verdict.REBUILD), ("i.twice", Verdict.RESTART), ("1", Verdict.RESTART)):
+        sql = f"select sum(n) from (select i.price * 2 as twice, {last} as n from shop__clicks as i)"
+        spec = STATEFUL.model_copy(update={"sql": sql})
+        assert input_changed(spec, columns=columns) == Plan(verdict, ("column shop.clicks.twice is new",))
+
+
+def test_a_column_of_csv_is_a_place() -> None:
+    source = kafka(STATEFUL).model_copy(update={"value_format": "csv"})
+    spec = STATEFUL.model_copy(update={"inputs": (source,)})
+    user, item, *others = source.columns
+    first = Column(name="first", type="INT", origin="value.first")
+    moved = "origin of shop.clicks.item_id value.item_id (field 1) -> value.item_id (field 2)"
+    assert input_changed(spec, columns=(user, first, item, *others)) == Plan(Verdict.REBUILD, (moved,))
+    assert input_changed(spec, columns=(user, others[0], item, *others[1:])) == Plan(Verdict.REBUILD, (moved,))
+    last = input_changed(spec, columns=(*source.columns, first))
+    assert last == Plan(Verdict.RESTART, ("column shop.clicks.first is new",))
+
+
+def test_how_a_key_or_value_is_decoded_matters_to_a_state_where_a_column_comes_from_it() -> None:
+    source = kafka(STATEFUL)
+    assert input_changed(STATEFUL, key_format="json").verdict is Verdict.REBUILD
+    assert input_changed(STATELESS, key_format="json").verdict is Verdict.RESTART
+    parts = {part: tuple(each for each in source.columns if each.origin.startswith(part)) for part in ("key", "value")}
+    of_values, of_keys = (
+        STATEFUL.model_copy(update={"inputs": (source.model_copy(update={"columns": parts[part]}),)})
+        for part in ("value", "key")
+    )
+    assert input_changed(of_values, key_format="json").verdict is Verdict.RESTART
+    assert input_changed(of_values, value_format="csv").verdict is Verdict.REBUILD
+    assert input_changed(of_keys, value_format="csv").verdict is Verdict.RESTART
+    assert input_changed(of_keys, value_format="avro").verdict is Verdict.REBUILD, "what is no Avro is no row"
 
 
 def test_a_new_column_that_the_sql_does_not_read_restarts() -> None:
@@ -257,10 +365,32 @@ def test_a_count_of_all_rows_takes_no_column() -> None:
 
 
 def test_a_watermark_column_rebuilds_a_state_and_its_delay_does_not() -> None:
-    other = input_changed(STATEFUL, watermark=Watermark(column="arrived_at", delay="10 minutes"))
-    later = input_changed(STATEFUL, watermark=Watermark(column="clicked_at", delay="1 hour"))
+    other = input_changed(WINDOWED, watermark=Watermark(column="arrived_at", delay="10 minutes"))
+    later = input_changed(WINDOWED, watermark=Watermark(column="clicked_at", delay="1 hour"))
     assert other == Plan(Verdict.REBUILD, ("watermark of shop.clicks clicked_at -> arrived_at",))
     assert later == Plan(Verdict.RESTART, ("watermark delay of shop.clicks 10 minutes -> 1 hour",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "verdict"),
+    [
+        (STATEFUL, Verdict.RESTART),
+        (WINDOWED, Verdict.REBUILD),
+        (STATEFUL.model_copy(update={"deduplicate_by": ("category",)}), Verdict.REBUILD),
+        (STATEFUL.model_copy(update={"sql": f"{STATEFUL.sql} union all select 1 from shop__clicks"}), Verdict.REBUILD),
+        (STATEFUL.model_copy(update={"sql": "select max(struct(c.*)) from shop__clicks as c"}), Verdict.REBUILD),
+        (STATEFUL.model_copy(update={"output": STATELESS.output}), Verdict.REBUILD),
+        (STATELESS, Verdict.RESTART),
+    ],
+)
+def test_groups_that_are_kept_for_ever_know_no_watermark(spec: StreamSpec, verdict: Verdict) -> None:
+    plan = input_changed(spec, watermark=None)
+    assert plan == Plan(verdict, ("watermark of shop.clicks clicked_at -> none",))
+    without = spec.model_copy(update={"inputs": tuple(each for each in spec.inputs if isinstance(each, TableInput))})
+    table = TableStreamInput(view="shop__clicks", relation="shop.clicks")
+    timed = table.model_copy(update={"watermark": Watermark(column="clicked_at", delay="1 hour")})
+    old = without.model_copy(update={"inputs": (*without.inputs, table)})
+    assert changed(old, inputs=(*without.inputs, timed)).verdict is verdict
 
 
 def test_another_streaming_input_rebuilds() -> None:
@@ -304,10 +434,9 @@ def test_a_pattern_in_place_of_a_topic_goes_on_when_it_has_the_topic_and_else_re
     assert other == Plan(Verdict.REBUILD, ("topic clicks -> clicks_.*",))
     wider = input_changed(STATELESS, topic=None, topic_pattern="clicks(_.*)?")
     assert wider == Plan(Verdict.RESTART, ("topic clicks -> clicks(_.*)?",))
-    watermark = Watermark(column="arrived_at", delay="10 minutes")
-    timed = STATEFUL.model_copy(update={"inputs": (kafka(STATEFUL).model_copy(update={"watermark": watermark}),)})
-    late = input_changed(timed, topic=None, topic_pattern="clicks(_.*)?")
+    late = input_changed(WINDOWED, topic=None, topic_pattern="clicks(_.*)?")
     assert late.verdict is Verdict.REBUILD, "what the other topics have had is behind the watermark"
+    assert input_changed(STATEFUL, topic=None, topic_pattern="clicks(_.*)?").verdict is Verdict.RESTART
     back = STATELESS.model_copy(
         update={"inputs": (kafka(STATELESS).model_copy(update={"topic": None, "topic_pattern": "clicks.*"}),)}
     )

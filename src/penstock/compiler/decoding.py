@@ -128,16 +128,22 @@ def _wanted(source: KafkaInput, wanted: Collection[str] | None) -> tuple[Column,
     """The wanted columns and those that they are computed from, in the declared order; all when none is wanted."""
     if wanted is None:
         return source.columns
+    found = with_origins(source, wanted)
+    return tuple(column for column in source.columns if column.name in found) or source.columns
+
+
+def with_origins(source: KafkaInput, names: Collection[str]) -> frozenset[str]:
+    """The columns of these names, and those that they are computed from."""
     known = {column.name.lower(): column.name for column in source.columns}
     exprs = {column.name: column.expr for column in source.columns if column.expr is not None}
     found: set[str] = set()
-    pending = [known[name.lower()] for name in wanted if name.lower() in known]
+    pending = [known[name.lower()] for name in names if name.lower() in known]
     while pending:
         name = pending.pop()
         if name not in found:
             found.add(name)
             pending.extend(columns_of(exprs[name], known) if name in exprs else ())
-    return tuple(column for column in source.columns if column.name in found) or source.columns
+    return frozenset(found)
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def _kafka(source: KafkaInput, spec: StreamSpec) -> str:
         f'    """{sentence(f"{kind} {source.relation}: {source.topics}, {_values(source)} values.")}"""',
         *(_security(source) if not spec.is_full else ()),
         *_records(source, spec),
-        *_decoded(source),
+        *_decoded(source, wanted),
         f"    records.createOrReplaceTempView({literal(records)})",
         *_counted(source, judgement),
         f"    rows = runtime.rows(spark, {literal(source.relation)}, {source.view.upper()})",
@@ -161,8 +161,8 @@ def _mapping(name: str, values: Mapping[str, str]) -> str:
     return f"{name}={{\n{lines}\n}}"
 
 
-def _decoded(source: KafkaInput) -> list[str]:
-    if source.key_schema is None and source.value_schema is None:
+def _decoded(source: KafkaInput, wanted: frozenset[str] | None) -> list[str]:
+    if not _messages(source, wanted):
         return []
     arguments = ["spark", "records", literal(source.relation), f"{source.view.upper()}__MESSAGES"]
     if source.registry:

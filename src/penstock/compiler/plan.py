@@ -6,6 +6,8 @@ Rules
 - RESTART: the stream starts again on its checkpoint and its table; nothing is lost or read twice.
 - A table that is refreshed in full is computed anew by the next refresh, whatever changed: RESTART.
 - REBUILD: state, offsets or rows do not fit the new definition; the table is computed anew from its inputs' start.
+- The new texts are put into the deployed words where they differ in comments and white space alone, at one place.
+- Of a source only what the query reads can reach its state; which records are rows is so from the next batch on.
 - A field of the spec that no rule knows is a REBUILD: too careful, never wrong.
 - Every reason is a sentence that a person can act on.
 """
@@ -16,17 +18,22 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from penstock.compiler.decoding import with_origins
+from penstock.compiler.formats import BY_PLACE
+from penstock.compiler.origins import decoder, part
 from penstock.compiler.spec import (
+    Column,
     FromOffsets,
     FromTimestamp,
     Input,
     KafkaInput,
+    OutputMode,
     Publish,
     StreamSpec,
     TableStreamInput,
     Watermark,
 )
-from penstock.compiler.statement import moved_lines, names_used, same_tokens, stream_reads
+from penstock.compiler.statement import moved_lines, names_unqualified, names_used, same_tokens, stream_reads
 from penstock.project.durations import interval
 
 
@@ -62,6 +69,9 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
         "relation", "mode", "keys", "changes", "view", "contract", "checks", "on_schema_change",
     }),
     "function": frozenset({"name", "called", "signature", "body"}),
+    "publish": frozenset({
+        "topic", "key", "key_format", "value_format", "key_in_value", "table", "delivery", "partitions", "real_time",
+    }),
     "trigger": frozenset({"time_window_ms", "buffer_limit", "max_batch_rows"}),
 }  # fmt: skip
 
@@ -87,6 +97,9 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
         new = new.as_full(str(old.reason))  # what the engine found then holds for the same query
     if old.hash == new.hash:
         return Plan(Verdict.NO_OP)
+    new = _in_words_of(old, new)
+    if old.hash == new.hash:
+        return Plan(Verdict.NO_OP, ("only comments or white space changed",))
     found = _Reasons(old, new).all()
     output = old.output.model_copy(update={"on_schema_change": new.output.on_schema_change})
     if old.is_full and new.is_full and output == new.output:
@@ -97,9 +110,7 @@ def plan_change(old: StreamSpec | None, new: StreamSpec) -> Plan:
         return Plan(Verdict.RESTART, (*found.restart, *found.hot))
     if found.hot:
         return Plan(Verdict.HOT, tuple(found.hot))
-    if old.model_copy(update={"sql": new.sql, "functions": new.functions}).hash == new.hash:
-        return Plan(Verdict.NO_OP, ("only comments or white space changed",))
-    return Plan(Verdict.RESTART, ("the names of the inputs' views changed",))
+    return Plan(Verdict.RESTART, ("the inputs are listed in another order",))
 
 
 def told_anew(old: StreamSpec, new: StreamSpec) -> StreamSpec:
@@ -108,11 +119,32 @@ def told_anew(old: StreamSpec, new: StreamSpec) -> StreamSpec:
     A running query has the lines of the SQL that it was started with, so that stays: the map leads from there to the
     lines that the model file has now.
     """
+    found = _in_words_of(old, new)
+    if found.hash != old.hash:
+        return old
     lines = new.line_map
-    if old.sql != new.sql and lines:
-        lines = tuple(lines[min(line, len(lines) - 1)] for line in moved_lines(old.sql, new.sql))
-    found = new.model_copy(update={"sql": old.sql, "line_map": lines, "functions": old.functions})
-    return found if found.hash == old.hash else old
+    if old.whole_sql != new.whole_sql and lines:
+        lines = tuple(lines[min(line, len(lines) - 1)] for line in moved_lines(old.whole_sql, new.whole_sql))
+    return found.model_copy(update={"line_map": lines})
+
+
+def _in_words_of(old: StreamSpec, new: StreamSpec) -> StreamSpec:
+    """The new spec with the deployed texts where they differ in comments and white space alone: whatever still differs
+    then is another query, or another setting."""
+    known = {each.name: each for each in old.functions}
+    functions = tuple(
+        known[each.name] if each.name in known and same_tokens(known[each.name].definition, each.definition) else each
+        for each in new.functions
+    )
+    follow = new.follow
+    if old.follow is not None and follow is not None:
+        texts = {"sql": _worded(old.follow.sql, follow.sql), "whole": _worded(old.follow.whole, follow.whole)}
+        follow = follow.model_copy(update=texts)
+    return new.model_copy(update={"sql": _worded(old.sql, new.sql), "follow": follow, "functions": functions})
+
+
+def _worded(old: str, new: str) -> str:
+    return old if same_tokens(old, new) else new
 
 
 def source_changes(old: StreamSpec | None, new: StreamSpec) -> dict[str, tuple[str, ...]]:
@@ -164,16 +196,14 @@ class _Reasons:
 
     def _sql(self) -> None:
         old, new = self.old, self.new
-        before, after = (each.follow.sql if each.follow else "" for each in (old, new))
-        if same_tokens(old.sql, new.sql):
+        if old.sql == new.sql:
             # Above an aggregate it is part of a query with state: groups that do not change would keep their rows.
-            self._note(not same_tokens(before, after), rebuild=new.stateful, reason=self._other_sql())
-            return
-        if old.stateful != new.stateful:
+            self._note(old.follow != new.follow, rebuild=new.stateful, reason=self._other_sql())
+        elif old.stateful != new.stateful:
             self.rebuild.append(f"the query {'keeps state now' if new.stateful else 'keeps no state any more'}")
         elif new.stateful:
             self.rebuild.append("the SQL of a stateful query changed")
-        elif stream_reads(old.sql, _views(old)) != stream_reads(new.sql, _views(new)):
+        elif _reads(old) != _reads(new):
             self.rebuild.append("the order in which the query reads its streams changed")
         else:
             self.restart.append(self._other_sql())
@@ -190,8 +220,7 @@ class _Reasons:
             if one is None or other is None:
                 self._note(True, rebuild=stateful, reason=f"function {name} is {'new' if other else 'gone'}")
             else:
-                changed = one.definition != other.definition and not same_tokens(one.definition, other.definition)
-                self._note(changed, rebuild=stateful, reason=f"function {name} changed")
+                self._note(one != other, rebuild=stateful, reason=f"function {name} changed")
 
     def _output(self) -> None:
         old, new = self.old.output, self.new.output
@@ -247,15 +276,16 @@ class _Reasons:
 
     def _input(self, relation: str, old: Input, new: Input, *, stateful: bool) -> None:
         if isinstance(old, KafkaInput) and isinstance(new, KafkaInput):
-            self._topics(relation, old, new, stateful=stateful)
+            self._topics(relation, old, new)
             self._setting(f"bootstrap.servers of {relation}", old.bootstrap, new.bootstrap)
             self._hot(f"start of {relation}", _start(old), _start(new), more=" (for the next rebuild)")
             before, after = ("batch" if each.backfill else "none" for each in (old, new))
             self._hot(f"backfill of {relation}", before, after, more=" (for the next rebuild)")
             self._setting(f"on_bad_record of {relation}", old.on_bad_record, new.on_bad_record)
-            for part in ("value", "key"):
-                formats = [_format(each, part) for each in (old, new)]
-                self._setting(f"{part} format of {relation}", *formats, rebuild=stateful)
+            for name in ("value", "key"):
+                formats = [_format(each, name) for each in (old, new)]
+                rebuild = stateful and _is_read(name, old, new)
+                self._setting(f"{name} format of {relation}", *formats, rebuild=rebuild)
             # Names alone: a value may be a password.
             changed = sorted({name for name, _ in set(old.options) ^ set(new.options)})
             self._note(bool(changed), rebuild=False, reason=f"options of {relation}: {', '.join(changed)}")
@@ -263,18 +293,18 @@ class _Reasons:
             self._note(bool(changed), rebuild=False, reason=f"schema registry of {relation}: {', '.join(changed)}")
             self._schemas(relation, old, new)
             self._columns(relation, old, new, stateful=stateful)
-            self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
+            self._watermark(relation, old.watermark, new.watermark)
         elif isinstance(old, TableStreamInput) and isinstance(new, TableStreamInput):
             self._setting(f"how {relation} changes", old.rows, new.rows, rebuild=True)
             self._setting(f"key of {relation}", _listed(old.keys), _listed(new.keys), rebuild=True)
-            self._watermark(relation, old.watermark, new.watermark, stateful=stateful)
+            self._watermark(relation, old.watermark, new.watermark)
         elif old.kind != new.kind:
             self._setting(f"kind of {relation}", old.kind, new.kind, rebuild=True)
 
-    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
+    def _topics(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
         """A checkpoint goes on with more partitions than it knows, and not with fewer."""
         wider = old.topic is not None and new.topic_pattern is not None and new.reads(old.topic)
-        late = stateful and new.watermark is not None  # the history of the topics that it has besides
+        late = self._knows_time(new.watermark)  # the history of the topics that it has besides
         before, after = old.topic or old.topic_pattern, new.topic or new.topic_pattern
         self._setting("topic", before, after, rebuild=late or not wider)
         gone = bool(new.partitions) and not set(old.partitions or new.partitions) <= set(new.partitions)
@@ -284,34 +314,62 @@ class _Reasons:
 
     def _schemas(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
         """What it does to columns is told of them: a schema by itself changes how messages are read, and no state."""
-        for part, before, after in (
+        for name, before, after in (
             ("key", old.key_schema, new.key_schema),
             ("value", old.value_schema, new.value_schema),
         ):
-            self._note(before != after, rebuild=False, reason=f"schema of {relation}'s {part}s")
+            self._note(before != after, rebuild=False, reason=f"schema of {relation}'s {name}s")
 
     def _columns(self, relation: str, old: KafkaInput, new: KafkaInput, *, stateful: bool) -> None:
-        before = {column.name: (column.type, column.expr or column.origin) for column in old.columns}
-        after = {column.name: (column.type, column.expr or column.origin) for column in new.columns}
+        before, after = ({column.name.lower(): column for column in each.columns} for each in (old, new))
+        read = self._read(old) | self._read(new)
+        # It reaches the state only through the SQL, and a changed SQL is its own reason.
+        every = stateful and self._reads_all()
+        meant = names_unqualified(self.new.sql) if stateful and not every else frozenset()
         for name in sorted(before.keys() | after.keys()):
-            if name not in after or name not in before:
-                # It reaches the state only through the SQL, and a changed SQL is its own reason.
-                reaches = names_used(self.new.sql) is None or self.new.output.changes is not None
-                is_what = "new" if name in after else "gone"
-                self._note(True, rebuild=stateful and reaches, reason=f"column {relation}.{name} is {is_what}")
+            one, other = before.get(name), after.get(name)
+            if other is None:
+                self._note(True, rebuild=every, reason=f"column {relation}.{before[name].name} is gone")
+            elif one is None:
+                # A name that was an alias is the column's as soon as there is one.
+                rebuild = every or (stateful and name in meant)
+                self._note(True, rebuild=rebuild, reason=f"column {relation}.{other.name} is new")
             else:
-                self._setting(f"type of {relation}.{name}", before[name][0], after[name][0], rebuild=stateful)
-                self._setting(f"origin of {relation}.{name}", before[name][1], after[name][1], rebuild=stateful)
-        if list(before) != list(after) and before == after:
-            self._note(
-                True,
-                rebuild=stateful and names_used(self.new.sql) is None,
-                reason=f"columns of {relation} are reordered",
-            )
+                rebuild = stateful and name in read
+                self._setting(f"name of {relation}.{one.name}", one.name, other.name, rebuild=every)
+                self._setting(f"type of {relation}.{other.name}", one.type, other.type, rebuild=rebuild)
+                origins = _origin(old, one), _origin(new, other)
+                self._setting(f"origin of {relation}.{other.name}", *origins, rebuild=rebuild)
+        reordered = list(before) != list(after) and before.keys() == after.keys()
+        self._note(reordered, rebuild=every, reason=f"columns of {relation} are reordered")
 
-    def _watermark(self, relation: str, old: Watermark | None, new: Watermark | None, *, stateful: bool) -> None:
+    def _reads_all(self) -> bool:
+        return names_used(self.new.sql) is None or self.new.output.changes is not None
+
+    def _read(self, source: KafkaInput) -> frozenset[str]:
+        """The columns that a query reads, in lower case: by their names, as its event time, or for one of these."""
+        names = {column.name for column in source.columns}
+        if not self._reads_all():
+            names = {*(names_used(self.new.sql) or ())}
+            if source.watermark is not None and self._knows_time(source.watermark):
+                names.add(source.watermark.column)
+        return frozenset(name.lower() for name in with_origins(source, names))
+
+    def _knows_time(self, watermark: Watermark | None) -> bool:
+        """Whether a state depends on the watermark. Groups of one stream that are kept for ever do not, if nothing is
+        made of the event time."""
+        if watermark is None or not (self.old.stateful or self.new.stateful):
+            return False
+        names = names_used(self.new.sql)
+        if names is None or watermark.column.lower() in names:
+            return True
+        kept = self.new.output.mode is OutputMode.UPSERT and not self.new.deduplicate_by
+        return not kept or len(_reads(self.new)) > 1
+
+    def _watermark(self, relation: str, old: Watermark | None, new: Watermark | None) -> None:
         """A delay may change on a running state; the column, or having one at all, is part of the state's plan."""
-        self._setting(f"watermark of {relation}", old and old.column, new and new.column, rebuild=stateful)
+        rebuild = self._knows_time(old) or self._knows_time(new)
+        self._setting(f"watermark of {relation}", old and old.column, new and new.column, rebuild=rebuild)
         if old and new and old.column == new.column:
             self._setting(f"watermark delay of {relation}", old.delay, new.delay)
 
@@ -327,8 +385,9 @@ class _Reasons:
         """Differences in fields that no rule above looks at."""
         old, new = (spec.model_dump(mode="json") for spec in (self.old, self.new))
         self._beyond("spec", old, new)
-        for part in ("output", "trigger"):
-            self._beyond(part, old[part], new[part])
+        for name in ("output", "trigger", "publish"):
+            if old.get(name) and new.get(name):  # one that is new or gone is told already
+                self._beyond(name, old[name], new[name])
         before = {each["relation"]: each for each in old["inputs"]}
         for item in new["inputs"]:
             other = before.get(item["relation"])
@@ -353,8 +412,10 @@ def _streams(spec: StreamSpec) -> dict[str, Input]:
     return {each.relation: each for each in spec.inputs if each.kind != "table"}
 
 
-def _views(spec: StreamSpec) -> frozenset[str]:
-    return frozenset(each.view for each in spec.inputs if isinstance(each, KafkaInput | TableStreamInput))
+def _reads(spec: StreamSpec) -> list[str]:
+    """The streams in the order in which the query reads them; a view's name is nobody's choice."""
+    streams = {each.view: each.relation for each in spec.inputs if isinstance(each, KafkaInput | TableStreamInput)}
+    return [streams[view] for view in stream_reads(spec.sql, streams)]
 
 
 def _start(source: KafkaInput) -> str:
@@ -375,6 +436,22 @@ def _format(source: KafkaInput, part: str) -> str:
         (source.key_format, source.key_options) if part == "key" else (source.value_format, source.value_options)
     )
     return " ".join([name, *(f"{option}={value!r}" for option, value in options)])
+
+
+def _origin(source: KafkaInput, column: Column) -> str:
+    """Where a column comes from. In some formats a field is found by its place, whatever its name is."""
+    name, is_field, _ = column.origin.partition(".")
+    if is_field and (source.key_format if name == "key" else source.value_format) in BY_PLACE:
+        fields = list(dict.fromkeys(each.origin for each in part(source, name).columns))
+        return f"{column.origin} (field {fields.index(column.origin) + 1})"
+    return column.expr or column.origin
+
+
+def _is_read(name: str, *sources: KafkaInput) -> bool:
+    """Whether the key or value has to do with the rows: a column comes from it, or no record is a row that has none in
+    its format."""
+    read = any(column.origin.partition(".")[0] == name for each in sources for column in each.columns)
+    return read or (name == "value" and any(decoder(each, name).ready for each in sources))
 
 
 def _listed(keys: tuple[str, ...]) -> str:

@@ -161,6 +161,12 @@ def names_used(sql: str) -> frozenset[str] | None:
     return frozenset(name.name.lower().replace(WINDOW, "window") for name in tree.find_all(exp.Identifier))
 
 
+def names_unqualified(sql: str) -> frozenset[str]:
+    """The names that stand alone where a column is meant, in lower case: an alias or a column, whichever there is."""
+    columns = parse(sql, "", ()).tree.find_all(exp.Column)
+    return frozenset(each.name.lower().replace(WINDOW, "window") for each in columns if not each.table)
+
+
 def same_tokens(one: str, other: str) -> bool:
     """Whether two texts differ in white space and comments alone."""
     try:
