@@ -8,6 +8,7 @@ checkpoint, past the plan: there it fails, or its rows are wrong.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import uuid
@@ -16,11 +17,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 from published_messages import read_topic
 
 from penstock.compiler.spec import (
@@ -45,6 +48,8 @@ from penstock.errors import PenstockError
 from penstock.kafka.admin import client_config, create_topics
 from penstock.project.expectations import Expectation
 from penstock.project.maintenance import OwnMaintenance
+from penstock.project.protobuf import ProtobufSchema
+from penstock.project.protoc import compiled
 from penstock.store import StreamState, Wanted
 
 if TYPE_CHECKING:
@@ -140,6 +145,7 @@ LATE = {"watermark": Watermark(column="back", delay="0 seconds")}
 BACKWARDS = "select second(window.start) as w, count(*) as n from input group by window(back, '4 seconds')"
 SHADOWED = "select k, sum(w) as total from (select k, v + 1 as x, x * 2 as w from input) group by k"
 STRUCTS = "select k, max(struct(*)).v as v from input group by k"
+TIMED_TABLE = {"relation": "{schema}.timed"}
 CHANGED = {"relation": "{schema}.latest", "rows": "upsert", "keys": ("k",)}
 FOLLOWS = {"sql": "select k as id, v from input", "view": "input", "keys": ("k",), "whole": "so"}
 SUMS = "select i.k, sum(v * f.times) as total from input i join {schema}.factor f on i.k = f.k group by i.k"
@@ -154,6 +160,30 @@ UNREAD = tuple(
     c.model_copy(update={"type": "string", "origin": "topic"}) if c.name in ("at", "part") else c for c in COLUMNS
 )
 PLACES = tuple(c.model_copy(update={"origin": "offset"}) if c.name == "v" else c for c in COLUMNS)
+# Messages have three fields; a source knows two of them before it knows all.
+TYPES = {"k": ("string", "STRING"), "v": ("long", "BIGINT"), "at": ("string", "STRING")}
+READ_AS = tuple(Column(name=name, type=kind, origin=f"value.{name}", read_as=kind) for name, (_, kind) in TYPES.items())
+FIELDS_OF_AVRO = [
+    json.dumps({"type": "record", "name": "Input", "fields": [{"name": n, "type": TYPES[n][0]} for n in names]})
+    for names in (("k", "v"), ("k", "v", "at"))
+]
+FIELDS_OF_PROTOBUF = [
+    f'syntax = "proto3"; message Input {{ string k = 1; int64 v = 2; {more} }}' for more in ("", "string at = 3;")
+]
+
+
+def in_avro(known: int) -> dict[str, Any]:
+    types = (MessageType(name="Input", content=FIELDS_OF_AVRO[known]),)
+    schema = Schema(framed=False, types=types, written=FIELDS_OF_AVRO[1])
+    return {"topic": "{in_avro}", "value_format": "avro", "value_schema": schema, "columns": READ_AS[: 2 + known]}
+
+
+def in_protobuf(known: int) -> dict[str, Any]:
+    types = (MessageType(name="Input", content=compiled(FIELDS_OF_PROTOBUF[known], "input.proto", {}).encoded),)
+    schema = Schema(framed=False, types=types)
+    return {"topic": "{in_protobuf}", "value_format": "protobuf", "value_schema": schema,
+            "columns": READ_AS[: 2 + known]}  # fmt: skip
+
 
 CASES = [
     Case("a comment", "NO-OP", {"sql": f"-- said better\n{ROWS}"}, rows=BOTH),
@@ -255,6 +285,22 @@ CASES = [
                 "registry": (("url", "http://one"),)},
     ),
     Case(
+        "a field more of values in Avro, and where schemas are", "RESTART",
+        {"source": {**in_avro(1), "registry": (("url", "http://other"),)}}, **STATE,
+        source={**in_avro(0), "registry": (("url", "http://one"),)}, rows=OF_COUNTS, reason="input's values",
+    ),
+    Case(
+        "a field more of values in Protobuf", "RESTART", {"source": in_protobuf(1)}, **STATE, source=in_protobuf(0),
+        rows=OF_COUNTS, reason="input's values",
+    ),
+    Case(
+        # With the old one the first window would still be open.
+        "the delay of a table's watermark", "RESTART",
+        {"upstream": {**TIMED_TABLE, "watermark": Watermark(column="at", delay="3 seconds")}}, sql=WINDOWS,
+        stateful=True, spec={"upstream": {**TIMED_TABLE, "watermark": Watermark(column="at", delay="1 hour")}},
+        rows=[(0, 4)], reason="watermark delay",
+    ),
+    Case(
         "a watermark of groups that are kept", "RESTART", {"source": LATE}, **STATE, source={"columns": BACK},
         spec={"trigger": FASTER}, rows=OF_COUNTS, reason="watermark",
     ),
@@ -269,8 +315,8 @@ CASES = [
         spec={"trigger": FASTER}, rows=OF_COUNTS, reason="watermark",
     ),
     Case(
-        "a watermark of groups over a table", "RESTART", {"upstream": {"relation": "{schema}.timed", **LATE}}, **STATE,
-        spec={"upstream": {"relation": "{schema}.timed"}}, begun=3, rows=OF_COUNTS, reason="watermark",
+        "a watermark of groups over a table", "RESTART", {"upstream": {**TIMED_TABLE, **LATE}}, **STATE,
+        spec={"upstream": TIMED_TABLE}, rows=OF_COUNTS, reason="watermark",
     ),
     Case(
         "a pattern that has the topic of groups with a watermark", "RESTART",
@@ -476,6 +522,19 @@ CASES = [
         rows=[(0, 4), (4, 4)], forced=WRONG, reason="ahead -> at",
     ),
     Case(
+        "the column of a table's watermark", "REBUILD",
+        {"upstream": {**TIMED_TABLE, "watermark": Watermark(column="at", delay="1 second")}}, sql=WINDOWS, keys=("w",),
+        stateful=True, spec={"upstream": {**TIMED_TABLE, "watermark": Watermark(column="ahead", delay="1 second")}},
+        rows=[(0, 4), (4, 4)], forced=WRONG, reason="ahead -> at",
+    ),
+    Case(
+        "a watermark of a table whose rows are told apart", "REBUILD",
+        {"upstream": {**TIMED_TABLE, "watermark": Watermark(column="at", delay="1 hour")}},
+        sql="select k, v, at from input", stateful=True,
+        spec={"upstream": TIMED_TABLE, "deduplicate_by": ("k",)}, forced=FAILS,
+        says="stateful operator name does not match", reason="none -> at",
+    ),
+    Case(
         "a function of a state", "REBUILD", {"functions": TIMES[100]},
         sql=COUNTS.replace("sum(v)", "sum(weigh(v))"), keys=("k",), stateful=True,
         spec={"functions": TIMES[10]}, rows=[(k, n, total * 100) for k, n, total in OF_COUNTS],
@@ -598,11 +657,10 @@ class Bench:
         self.registry = registry
         self.cases = cases
         self.schema = f"p_{uuid.uuid4().hex[:8]}"
-        self.topic, self.other = (f"rules-{uuid.uuid4().hex[:8]}" for _ in range(2))
-        create_topics(platform.bootstrap, {self.topic: 2, self.other: 2})
-        self.names = {
-            "schema": self.schema, "topic": self.topic, "other": self.other, "broker": platform.bootstrap,
-        }  # fmt: skip
+        self.topics = {name: f"rules-{uuid.uuid4().hex[:8]}" for name in ("topic", "other", "in_avro", "in_protobuf")}
+        self.topic, self.other = self.topics["topic"], self.topics["other"]
+        create_topics(platform.bootstrap, dict.fromkeys(self.topics.values(), 2))
+        self.names = {"schema": self.schema, "broker": platform.bootstrap, **self.topics}
         self.refused: dict[str, str] = {}
         self.verdicts: dict[str, str] = {}
         self.told: dict[str, str] = {}  # why
@@ -612,7 +670,7 @@ class Bench:
         self.specs = {case.name: self._spec(case, number) for number, case in enumerate(CASES)}
         self.above = [
             self._table("latest", "select k, cast(part as string) as p, v from input", COLUMNS, ("k",)),
-            self._table("timed", "select k, v, back from input", BACK),
+            self._table("timed", "select k, v, at, back, ahead from input", (*BACK, AHEAD[-1])),
         ]
         self.changed = {case.name: self._changed(case) for case in CASES}
 
@@ -694,10 +752,20 @@ class Bench:
 
     def send(self, rows: list[tuple[int, str, int, int]]) -> None:
         producer = Producer(client_config(self.platform.bootstrap) | {"enable.idempotence": True})
+        avro = fastavro.parse_schema(json.loads(FIELDS_OF_AVRO[1]))
+        described = ProtobufSchema.read(in_protobuf(1)["value_schema"].types[0].content).message("Input")
+        protobuf = GetMessageClass(described)
         for part, k, v, second in rows:
-            value = f'{{"k": "{k}", "v": {v}, "at": "2026-01-01T00:00:0{second}Z"}}'
-            for topic in (self.topic, self.other):
-                producer.produce(topic, key=f"{k}:{part},{part}", value=value.encode(), partition=part)
+            at = f"2026-01-01T00:00:0{second}Z"
+            encoded = io.BytesIO()
+            fastavro.schemaless_writer(encoded, avro, {"k": k, "v": v, "at": at})
+            plain = f'{{"k": "{k}", "v": {v}, "at": "{at}"}}'.encode()
+            values = {
+                "topic": plain, "other": plain, "in_avro": encoded.getvalue(),
+                "in_protobuf": protobuf(k=k, v=v, at=at).SerializeToString(),
+            }  # fmt: skip
+            for name, value in values.items():
+                producer.produce(self.topics[name], key=f"{k}:{part},{part}", value=value, partition=part)
         assert producer.flush(30) == 0
 
     def rows(self, case: Case) -> list[tuple[Any, ...]]:
@@ -724,14 +792,15 @@ class Bench:
         return AvroDeserializer(SchemaRegistryClient({"url": self.registry()}))
 
     def read(self, name: str) -> int:
-        """Messages that the stream has read since it was deployed first."""
+        """Messages, or rows of a table, that the stream has read since it was deployed first."""
         return sum(batch.rows_in for batch in self.platform.store.progress(name, 1000))
 
     def expected_in(self, spec: StreamSpec, messages: list[Any]) -> int:
         inputs = [each for each in spec.inputs if isinstance(each, KafkaInput)]
-        return sum(
+        tables = [each for each in spec.inputs if isinstance(each, TableStreamInput) and each.rows == "append"]
+        return len(messages) * len(tables) + sum(
             sum(not each.partitions or row[0] in each.partitions for row in messages)
-            * sum(each.reads(topic) for topic in (self.topic, self.other))
+            * sum(each.reads(topic) for topic in self.topics.values())
             for each in inputs
         )
 

@@ -421,5 +421,58 @@ def test_a_stream_in_real_time_publishes_each_message_at_once_and_goes_on_where_
     stop_stream(platform.store, specs["one"].name)
 
 
+def test_a_stream_goes_into_real_time_and_back_on_its_checkpoint(
+    platform: Platform, schema: str, topic: MakeTopic, produce: Produce
+) -> None:
+    events, specs = topic(1), {}
+    for mode in ("micro_batch", "real_time"):
+        project = Project(schema)
+        project.source("events", events, {"v": "bigint"})
+        publish = {"topic": f"{events}-out", "table": False, "delivery": "at_least_once"}
+        project.model("modes", "select v from {events}", mode=mode, publish=publish)
+        specs[mode] = project.specs()["modes"]
+    name = specs["micro_batch"].name
+    made = platform.deploy(specs["micro_batch"])
+    checkpoint = platform.paths.checkpoint(name, made.checkpoint)
+
+    def newest(log: str) -> Path:
+        files = [file for file in (checkpoint / log).iterdir() if file.name.isdigit()]
+        return max(files, key=lambda file: int(file.name), default=checkpoint / log)
+
+    def done(messages: int) -> bool:
+        """Whether the checkpoint says that so many are read, and their batch is done."""
+        (ends,) = json.loads(newest("offsets").read_text().splitlines()[2]).values()
+        return bool(newest("commits").name == newest("offsets").name and ends["0"] == messages)
+
+    def more(v: int, *, once: int) -> None:
+        """A message more: none is lost, and the first so many have come once."""
+        produce(events, [{"v": v}])
+        seen = lambda: sorted(each.value["v"] for each in read_topic(platform.bootstrap, f"{events}-out", value=_json))  # noqa: E731
+        last = lambda: (seen(), platform.store.actual(name))  # noqa: E731
+        platform.until(lambda: set(seen()) == set(range(v + 1)), f"the messages to {v}", 60, last)
+        platform.until(lambda: done(v + 1), "the end of the batch", 30, last)
+        assert [each for each in seen() if each < once] == list(range(once))
+
+    # Of a batch that is done nothing comes again, and what comes later is read.
+    more(0, once=1)
+    for v, mode in enumerate(("real_time", "micro_batch"), 1):
+        found = platform.deploy(specs[mode])
+        assert (found.verdict, found.checkpoint) == ("RESTART", made.checkpoint)
+        platform.until(lambda found=found: platform.store.actual(name).generation == found.generation, "its restart")
+        platform.state(name, StreamState.RUNNING)  # what the old query still published would come again
+        more(v, once=v + 1)
+
+    # What was begun in the other mode, and is not known to be done, comes again, and nothing else.
+    for v, mode in enumerate(("real_time", "micro_batch"), 3):
+        stop_stream(platform.store, name)
+        batch = newest("commits")
+        for file in (batch, batch.with_name(f".{batch.name}.crc")):
+            file.unlink(missing_ok=True)
+        platform.deploy(specs[mode])
+        start_stream(platform.store, name)
+        more(v, once=2)
+    stop_stream(platform.store, name)
+
+
 def _json(raw: bytes | None) -> Any:
     return None if raw is None else json.loads(raw)

@@ -169,6 +169,15 @@ def test_all_rows_of_a_full_refresh_and_no_rows_of_a_topic_alone_follow_the_new_
         assert plan == Plan(Verdict.RESTART, ("the SQL changed",))
 
 
+def test_into_real_time_and_back_a_stream_restarts() -> None:
+    batches = Publish(topic="out", table=False, delivery="at_least_once")
+    at_once = batches.model_copy(update={"real_time": True})
+    both = (batches, at_once, "micro_batch -> real_time"), (at_once, batches, "real_time -> micro_batch")
+    for before, after, told in both:
+        spec = STATELESS.model_copy(update={"publish": before})
+        assert changed(spec, publish=after) == Plan(Verdict.RESTART, (f"mode {told}",))
+
+
 def test_the_sql_of_a_stateful_stream_rebuilds() -> None:
     plan = changed(STATEFUL, sql=STATEFUL.sql.replace("count(*)", "sum(1)"))
     assert plan == Plan(Verdict.REBUILD, ("the SQL of a stateful query changed",))

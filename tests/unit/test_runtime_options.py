@@ -1,5 +1,5 @@
 """What a job is told about its broker at run time; the session is a stand-in that has settings alone. And in which mode
-its query runs."""
+its query runs, and what becomes of rows that are dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.engine import runtime
+from penstock.engine.changed_rows import Follow
 from penstock.errors import PenstockError
+from penstock.project.expectations import Expectation
 
 PROFILE = {
     "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -67,8 +69,31 @@ def test_without_a_profile_there_is_just_the_address(tmp_path: Path, monkeypatch
     [("append", False, "append"), ("upsert", False, "update"), ("upsert", True, "append")],
 )
 def test_only_rows_that_change_are_given_in_update_mode(mode: str, joined: bool, expected: str) -> None:
-    stream = runtime.Stream(
-        name="shop.m", build=lambda spark: spark, table="shop.m", mode=mode, keys=("k",), time_window_ms=1,
-        continuous=True, shuffle_partitions=1, small_batch_rows=1, stateful=True, joined=joined,
-    )  # type: ignore[arg-type,return-value]  # fmt: skip
-    assert stream.output_mode == expected
+    assert stream(mode=mode, stateful=True, joined=joined).output_mode == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "deletes"),
+    [
+        ({"mode": "upsert", "stateful": True}, True),
+        ({"mode": "upsert", "follow": Follow(lambda rows: rows, ("k",))}, True),
+        ({"mode": "upsert"}, False),
+        ({"mode": "upsert", "stateful": True, "joined": True}, False),
+        ({"mode": "append", "stateful": True}, False),
+    ],
+    ids=["an aggregate", "changes", "a plain SELECT with a unique_key", "a join of two with a unique_key", "windows"],
+)
+def test_a_row_that_is_dropped_takes_the_row_before_along_only_where_rows_change(
+    settings: dict[str, Any], deletes: bool
+) -> None:
+    judge = stream(**settings, expectations=(Expectation(name="v > 0", expect="v > 0", on_violation="drop"),)).judge
+    assert judge is not None
+    assert judge.deletes is deletes
+
+
+def stream(**settings: Any) -> runtime.Stream:
+    made: dict[str, Any] = {
+        "name": "shop.m", "build": lambda spark: spark, "table": "shop.m", "keys": ("k",), "time_window_ms": 1,
+        "continuous": True, "shuffle_partitions": 1, "small_batch_rows": 1, "stateful": False,
+    }  # fmt: skip
+    return runtime.Stream(**made | settings)

@@ -252,7 +252,7 @@ class _Reasons:
             self._note(old != new, rebuild=False, reason=on or off)
             return
         mode = ["real_time" if each.real_time else "micro_batch" for each in (old, new)]
-        self._setting("mode", *mode, rebuild=True)
+        self._setting("mode", *mode)  # either writes down offsets and batches as the other reads them
         before, after = old.topic, new.topic
         self._note(before != after, rebuild=False, reason=f"topic {before} -> {after}, from the next batch on")
         self._setting("key of messages", _listed(old.key), _listed(new.key))

@@ -4,7 +4,8 @@ Rules
 - Each row of a batch is judged once, in the query that computes it: a column of booleans, one for each expectation,
   comes with it and is taken off before the row is written.
 - A row that is dropped has no place in the table. Where the table follows an aggregate, or the changes of another
-  table, the row of its key goes; where the last message of a key wins, the message is passed over.
+  table, the row of its key goes; where the last message of a key wins, or the last row of a join of two streams, it is
+  passed over.
 - With `fail` nothing of the batch is written.
 - A row that deletes is not judged.
 """

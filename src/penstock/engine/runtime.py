@@ -121,8 +121,9 @@ class Stream:
 
     @property
     def judge(self) -> Judge | None:
-        """Of rows that are expected to be somehow. What follows an aggregate or a change leaves no row behind."""
-        follows = self.mode == "upsert" and (self.stateful or self.follow is not None)
+        """Of rows that are expected to be somehow. What follows an aggregate or a change leaves no row behind; a row of
+        a join of two streams follows nothing: it says no more of the row before than a message does."""
+        follows = self.mode == "upsert" and not self.joined and (self.stateful or self.follow is not None)
         return Judge(self.name, self.expectations, deletes=follows) if self.expectations else None
 
     @property
