@@ -392,6 +392,7 @@ PER_USER = "select user_id, max(item_id) it, count(*) n from shop.clicks group b
         (f"select * from ({PER_USER}) as c (u, i, n)", "i"),
         (f"select c.*, s.name from ({PER_USER}) c join shop.items s on s.item_id = c.it", ["it", "name"]),
         (f"select s.item_id, c.n from shop.items s join ({PER_USER}) c on s.item_id = c.it", "n"),
+        (f"select c.user_id, c.n from (({PER_USER}) c join shop.items s on s.item_id = c.it)", "n"),
         ("select count(*) n from (select user_id from shop.clicks union all select user_id from shop.clicks)", "n"),
     ],
 )

@@ -56,6 +56,10 @@ from penstock.errors.catalogue import MODEL_SETTING
             id="within brackets",
         ),
         pytest.param("select c.k, d.k from clicks c join clicks d using (k)", id="streams alone"),
+        pytest.param(
+            "select /*+ BROADCAST(a) */ k from clicks c join shop.a a using (k) join (values (1, 'x')) on col1 = k",
+            id="values without a name",
+        ),
     ],
 )
 def test_each_select_that_joins_a_stream_to_tables_has_its_hint(expected: str) -> None:

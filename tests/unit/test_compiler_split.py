@@ -64,6 +64,20 @@ def cut(sql: str, unique_key: tuple[str, ...] | None = None) -> tuple[str, str]:
             f"with c(a, n) (select * from {VIEW}) select a, n from c where n > 3",
             id="a CTE without AS",
         ),
+        pytest.param(
+            "select i.k, count(*) as n from s.clicks join (from s.items |> where k > 'a') i using (k)\ngroup by i.k "
+            "having count(*) > 3",
+            f"select i.k, count(*) as n, (count(*) > 3) as {KEPT} from s.clicks join (from s.items |> where k > 'a') i "
+            "using (k)\ngroup by i.k",
+            FILTERED,
+            id="pipes beside the aggregate",
+        ),
+        pytest.param(
+            "with c as (select k, count(*) as n from s.clicks group by k) select * from (from c |> where n > 3)",
+            " select k, count(*) as n from s.clicks group by k",
+            f"with c as (select * from {VIEW}) select * from (from c |> where n > 3)",
+            id="pipes in brackets above the aggregate",
+        ),
     ],
 )
 def test_the_text_is_cut_at_the_aggregate_and_keeps_its_lines(sql: str, aggregate: str, rest: str) -> None:
@@ -130,7 +144,7 @@ COUNTS = "select k, count(*) as n from s.clicks group by k"
         ("from s.clicks |> aggregate count(*) as n group by k |> where n > 3", "in a query with pipes"),
         ("select k, v from s.clicks |> aggregate sum(v) as n group by k |> where n > 3", "in a query with pipes"),
         (f"with c as ({COUNTS}) select * from c |> where n > 3", "in a query with pipes"),
-        (f"with c as ({COUNTS}) select * from (from c |> where n > 3)", "in a query with pipes"),
+        (f"select * from ({COUNTS} |> where n > 3) where n > 1", "in a query with pipes"),
         ("select n from (select count(*) from (select * from s.clicks)) t(n) where n > 3", "cannot be told from"),
     ],
 )

@@ -315,12 +315,28 @@ def test_a_column_in_another_case_is_the_same_one() -> None:
     assert input_changed(STATEFUL, columns=other).verdict is Verdict.REBUILD, "it is the one that the SQL reads"
 
 
-def test_a_new_column_takes_the_name_of_an_alias() -> None:
-    columns = (*kafka(STATEFUL).columns, Column(name="twice", type="INT", origin="value.twice"))
-    for last, verdict in (("twice + 1", Verdict.REBUILD), ("i.twice", Verdict.RESTART), ("1", Verdict.RESTART)):
-        sql = f"select sum(n) from (select i.price * 2 as twice, {last} as n from shop__clicks as i)"
-        spec = STATEFUL.model_copy(update={"sql": sql})
-        assert input_changed(spec, columns=columns) == Plan(verdict, ("column shop.clicks.twice is new",))
+@pytest.mark.parametrize(
+    ("sql", "verdict"),
+    [
+        ("select sum(n) from (select i.price * 2 as twice, twice + 1 as n from shop__clicks as i)", Verdict.REBUILD),
+        ("select sum(n) from (select i.price * 2 as twice, i.twice as n from shop__clicks as i)", Verdict.RESTART),
+        ("select sum(n) from (select i.price * 2 as twice, 1 as n from shop__clicks as i)", Verdict.RESTART),
+        ("select sum(twice) from (select i.price * 2 as twice from shop__clicks as i)", Verdict.RESTART),
+        (
+            "select sum(t.n) from shop__clicks join (select id, twice as n from shop.items) as t on t.id = item_id",
+            Verdict.RESTART,
+        ),
+    ],
+)
+def test_a_column_takes_the_name_of_an_alias_and_leaves_it(sql: str, verdict: Verdict) -> None:
+    spec = STATEFUL.model_copy(update={"sql": sql})
+    source = kafka(spec)
+    more = source.model_copy(
+        update={"columns": (*source.columns, Column(name="Twice", type="INT", origin="value.twice"))}
+    )
+    one, other = (spec.model_copy(update={"inputs": (each,)}) for each in (source, more))
+    assert plan_change(one, other) == Plan(verdict, ("column shop.clicks.Twice is new",))
+    assert plan_change(other, one) == Plan(verdict, ("column shop.clicks.Twice is gone",))
 
 
 def test_a_column_of_csv_is_a_place() -> None:

@@ -102,16 +102,23 @@ def test_a_plan_takes_the_variables_and_the_selection_of_the_run(shop: Path, tmp
 
 def test_the_functions_of_selected_models_are_compiled_with_them(shop: Path, tmp_path: Path) -> None:
     (shop / "functions").mkdir()
-    (shop / "functions" / "times.sql").write_text("price * {{ var('times', 2) }}\n")
+    declared = "arguments: [{name: price, data_type: double}], returns: {data_type: double}"
+    names = ("times", "less")
+    for name in names:
+        (shop / "functions" / f"{name}.sql").write_text("price * {{ var('times', 2) }}\n")
     (shop / "functions" / "functions.yml").write_text(
-        "functions: [{name: times, arguments: [{name: price, data_type: double}], returns: {data_type: double}}]\n"
+        f"functions: [{', '.join(f'{{name: {name}, {declared}}}' for name in names)}]\n"
     )
     edit(shop / "models" / "gone.sql", "event_id, item_id", "{{ function('times') }}(1.0) as twice")
+    (shop / "models" / "more.sql").write_text(
+        "select {{ function('less') }}(1.0) as less from {{ ref('clicks_clean') }}\n"
+    )
     (shop / "selectors.yml").write_text("selectors: [{name: few, definition: gone}]\n")
     assert CliRunner().invoke(app, ["compile", "--quiet", "--vars", "times: 3"]).exit_code == 0
     state = tmp_path / "state"
     shutil.copytree(shop / "target", state)
-    for words in (("--select", "gone"), ("--exclude", "times"), ("--selector", "few")):
+    one_of_two = ("--select", "+gone", "--select", "more")
+    for words in (("--select", "gone"), ("--exclude", "times"), ("--selector", "few"), one_of_two):
         found = json.loads(plan("--against", str(state), "--output", "json", "--vars", "times: 3", *words).stdout)
         assert {each["stream"].rpartition(".")[2]: each["verdict"] for each in found["streams"]}["gone"] == "NO-OP"
 

@@ -45,8 +45,11 @@ def chosen(session: Session, words: Sequence[str], more: Sequence[str]) -> tuple
     results = json.loads((dbt.target_dir(session.project) / "run_results.json").read_text(encoding="utf-8"))
     compiled = {result["unique_id"] for result in results["results"]}
     tables = [unique_id for unique_id in every if unique_id in compiled]
-    if missing := [word for each in uncompiled(manifest, tables) for word in ("--select", ".".join(each["fqn"]))]:
-        manifest["functions"] |= make_manifest(session, ["compile", *_OFFLINE, *missing, *more])["functions"]
+    if missing := {str(each["unique_id"]): ".".join(each["fqn"]) for each in uncompiled(manifest, tables)}:
+        names = [word for name in missing.values() for word in ("--select", name)]
+        made = make_manifest(session, ["compile", *_OFFLINE, *names, *more])["functions"]
+        # The others are as the first step left them: the second compiles none of them.
+        manifest["functions"] |= {unique_id: made[unique_id] for unique_id in missing}
     return manifest, tables
 
 

@@ -140,8 +140,8 @@ def _place(tokens: Sequence[Any], source: exp.Expr) -> int | None:
 
 
 def _brackets_of(tokens: Sequence[Any], source: exp.Expr) -> tuple[int, int] | None:
-    """The places of the brackets around a subquery; None where no name may follow them."""
-    places = list(_starts(source.this))
+    """The places of the brackets around a subquery; None of other sources, and where no name may follow them."""
+    places = list(_starts(source.this)) if isinstance(source.this, exp.Expr) else []  # VALUES has nothing inside
     if not places or source.args.get("sample"):
         return None
     opened: list[tuple[int, bool]] = []

@@ -33,7 +33,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Watermark,
 )
-from penstock.compiler.statement import moved_lines, names_unqualified, names_used, same_tokens, stream_reads
+from penstock.compiler.statement import moved_lines, names_of_aliases, names_used, same_tokens, stream_reads
 from penstock.project.durations import interval
 
 
@@ -325,15 +325,14 @@ class _Reasons:
         read = self._read(old) | self._read(new)
         # It reaches the state only through the SQL, and a changed SQL is its own reason.
         every = stateful and self._reads_all()
-        meant = names_unqualified(self.new.sql) if stateful and not every else frozenset()
+        # A name that was an alias is the column's as soon as there is one, and the alias's again when it is gone.
+        meant = names_of_aliases(self.new.sql, new.view) if stateful and not every else frozenset()
         for name in sorted(before.keys() | after.keys()):
             one, other = before.get(name), after.get(name)
-            if other is None:
-                self._note(True, rebuild=every, reason=f"column {relation}.{before[name].name} is gone")
-            elif one is None:
-                # A name that was an alias is the column's as soon as there is one.
+            if one is None or other is None:
+                column, what = (before[name], "gone") if other is None else (other, "new")
                 rebuild = every or (stateful and name in meant)
-                self._note(True, rebuild=rebuild, reason=f"column {relation}.{other.name} is new")
+                self._note(True, rebuild=rebuild, reason=f"column {relation}.{column.name} is {what}")
             else:
                 rebuild = stateful and name in read
                 self._setting(f"name of {relation}.{one.name}", one.name, other.name, rebuild=every)

@@ -23,6 +23,7 @@ from penstock.compiler.rows import (
     is_aggregate,
     output_columns,
     own_parts,
+    sources_in,
 )
 from penstock.compiler.statement import Statement, relation_name
 from penstock.errors import PenstockError
@@ -150,9 +151,8 @@ def _computed(node: exp.Expr | None, known: Mapping[str, Key | None]) -> Key | N
 
 def _computed_by(node: exp.Select, known: Mapping[str, Key | None]) -> Key | None:
     clause = node.args.get("from_")
-    sources = [clause.this, *(join.this for join in node.args.get("joins") or ())] if clause else []
-    sources += [join.this for each in sources for join in each.args.get("joins") or ()]
-    read = {each.alias_or_name.lower(): _computed(each, known) for each in sources}
+    joined = [clause.this, *(join.this for join in node.args.get("joins") or ())] if clause else []
+    read = {each.alias_or_name.lower(): _computed(each, known) for source in joined for each in sources_in(source)}
     if all(each is None for each in read.values()):
         return None
 

@@ -11,7 +11,8 @@ Rules
 - The second query has the aggregate's rows in the place of the aggregate, and only those CTEs that it still names: none
   of them reads a stream.
 - A query whose text cannot be cut so is an UncutError that says why: an aggregate in or below a WITH that is not the
-  query's own; brackets around it all; a FROM before its SELECT; pipes, of which the tree has parts that nobody wrote.
+  query's own; brackets around it all; a FROM before its SELECT; pipes to or from the aggregate, of which the tree has
+  parts that nobody wrote.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.tokenizer_core import TokenType
 
 from penstock.compiler.grouping import meant_by
 from penstock.compiler.rows import contains_aggregate, is_aggregate
@@ -64,7 +64,7 @@ def split(sql: str, tree: exp.Query, aggregate: exp.Select) -> Split:
         raise UncutError("in a WITH of its own", "Move the WITH to the beginning of the query.")
     if not isinstance(tree, exp.Select):
         raise _bracketed()
-    if any(token.token_type is TokenType.PIPE_GT for token in Spark().tokenize(sql)):
+    if _is_piped(sql, aggregate):
         raise UncutError("in a query with pipes", "Write it as SELECT ... FROM ... without '|>'.")
     cut = _Cut(sql, tree, aggregate)
     return Split(cut.first(), cut.second())
@@ -280,6 +280,18 @@ def _columns(having: exp.Expr) -> Iterator[exp.Column]:
 
 def _begin(column: exp.Column) -> int:
     return _span(column.parts[0])[0]
+
+
+def _is_piped(sql: str, aggregate: exp.Select) -> bool:
+    """Whether pipes lead to or from the aggregate: those in brackets that it is not in are text like any other."""
+    tokens = _tokens(sql)
+    pipes = [token for token in tokens if token.word == "|>"]
+    place = _place(aggregate) if pipes else 0
+
+    def between(pipe: _Token) -> list[_Token]:
+        return [token for token in tokens if min(pipe.start, place) <= token.start <= max(pipe.start, place)]
+
+    return any(all(token.depth >= pipe.depth for token in between(pipe)) for pipe in pipes)
 
 
 def _starts(part: exp.Expr) -> Iterator[int]:

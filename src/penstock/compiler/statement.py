@@ -161,10 +161,16 @@ def names_used(sql: str) -> frozenset[str] | None:
     return frozenset(name.name.lower().replace(WINDOW, "window") for name in tree.find_all(exp.Identifier))
 
 
-def names_unqualified(sql: str) -> frozenset[str]:
-    """The names that stand alone where a column is meant, in lower case: an alias or a column, whichever there is."""
-    columns = parse(sql, "", ()).tree.find_all(exp.Column)
-    return frozenset(each.name.lower().replace(WINDOW, "window") for each in columns if not each.table)
+def names_of_aliases(sql: str, view: str) -> frozenset[str]:
+    """The names, in lower case, that mean an alias or a column of the view, whichever there is: in a SELECT that reads
+    the view, those of its aliases that stand alone where a column is meant."""
+    found: set[str] = set()
+    for table in parse(sql, "", ()).tree.find_all(exp.Table):
+        select = table.find_ancestor(exp.Select)
+        if select is not None and not table.db and table.name.lower() == view.lower():
+            aliases = {each.alias.lower() for each in select.expressions if isinstance(each, exp.Alias)}
+            found |= aliases & {each.name.lower() for each in select.find_all(exp.Column) if not each.table}
+    return frozenset(name.replace(WINDOW, "window") for name in found)
 
 
 def same_tokens(one: str, other: str) -> bool:
