@@ -60,6 +60,7 @@ def test_a_history_is_loaded_in_batches_from_a_time_or_from_the_beginning(tmp_pa
     [
         pytest.param("window(at, '1 hour')", True, "70, at_once=True", id="what is late is left out"),
         pytest.param("window(at, '1 hour')", False, "70", id="nothing is late"),
+        pytest.param("item", True, "70", id="groups without a time are kept for ever"),
         pytest.param(None, True, "70", id="without state nothing is left out"),
     ],
 )
@@ -70,6 +71,7 @@ def test_a_history_is_loaded_at_once_where_rows_could_be_taken_for_late(
     source = table(
         f"{{topic: t, start: {{from: earliest, backfill: batch}}{delay}}}",
         "{name: at, data_type: timestamp, meta: {stream: {from: timestamp}}}",
+        "{name: item, data_type: string}",
     )
     text = (
         "select at from shop.clicks" if sql is None else f"select {sql} as w, count(*) as n from shop.clicks group by 1"

@@ -127,11 +127,11 @@ With `backfill: batch` a stream that begins loads the history first: batches ten
 settings, on the same checkpoint and at the next offset: no message is left out between the two, and none is read twice.
 A stop, or an engine that dies, in the middle of the history changes nothing of that.
 
-A stream with state and a watermark reads the history in a single batch. A batch has a share of every partition,
-whatever the times of its messages: a partition with new ones would bring the watermark past old ones that another
-partition has still to give, and they would be left out as late. Without `backfill: batch` that is what happens to a
-history of more than `max_batch_rows` messages whose partitions are further apart in time than the watermark's delay.
-When a stream first leaves out a row as late, `penstock logs` says so.
+A stream whose state knows the watermark (windows, joins, `deduplicate_by`) reads the history in a single batch. A batch
+has a share of every partition, whatever the times of its messages: a partition with new ones would bring the watermark
+past old ones that another partition has still to give, and they would be left out as late. Without `backfill: batch`
+that is what happens to a history of more than `max_batch_rows` messages whose partitions are further apart in time than
+the watermark's delay. When a stream first leaves out a row as late, `penstock logs` says so.
 """
 _SECURITY = """\
 The same keys work in a source, in a source's defaults, and below `kafka:` in the profile, for all sources that have no

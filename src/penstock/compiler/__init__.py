@@ -3,11 +3,11 @@
 from penstock.compiler.build import (
     compile_model,
     compile_project,
-    compile_source,
     refuse_source,
     sources_of,
     write_target,
 )
+from penstock.compiler.inputs import compile_source
 from penstock.compiler.job import render_job
 from penstock.compiler.plan import Plan, Verdict, plan_change, source_changes
 from penstock.compiler.quarantine import quarantine_of, quarantines

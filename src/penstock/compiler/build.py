@@ -16,43 +16,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from sqlglot import exp
 
 from penstock.compiler.clock import clock_warnings
 from penstock.compiler.functions import functions_of, renamed
+from penstock.compiler.inputs import kafka_input, view_name, watermark_of
 from penstock.compiler.job import render_job
 from penstock.compiler.lines import line_map
 from penstock.compiler.lookups import refuse_joined_tables
-from penstock.compiler.messages import with_own_fields
 from penstock.compiler.outline import outline
 from penstock.compiler.publish import published, read_table
 from penstock.compiler.result_key import key_warnings, own_key
 from penstock.compiler.rows import Rows, columns_named, output_columns
 from penstock.compiler.shape import Shape, Source, analyse
 from penstock.compiler.spec import (
-    Column,
     Follow,
-    FromOffsets,
-    FromTimestamp,
     Input,
     KafkaInput,
-    MessageType,
-    OnBadRecord,
     Origin,
     Output,
     OutputMode,
-    Schema,
     StreamSpec,
     TableInput,
     TableStreamInput,
     Trigger,
-    Watermark,
     check_full,
 )
 from penstock.compiler.split import VIEW, UncutError, split
-from penstock.compiler.sqltext import plain_name
 from penstock.compiler.statement import Statement, parse, relations, rewrite, without_semicolon
 from penstock.errors import Location, PenstockError
 from penstock.errors.catalogue import (
@@ -68,9 +60,7 @@ from penstock.errors.catalogue import (
 from penstock.paths import safe_name
 from penstock.project.live import is_live_test, read_live_test
 from penstock.project.model import DynamicTable, is_dynamic_table, read_model
-from penstock.project.schemas import PartSchema
 from penstock.project.source import is_source_table, is_stream, read_source, relation_of
-from penstock.project.start import StartAt
 from penstock.project.watermark import WatermarkSetting, no_column
 
 Manifest = Mapping[str, Any]
@@ -99,11 +89,6 @@ def refuse_source(name: str, sources: Manifest, at: Location | None = None) -> N
             raise SOURCE_READ_ONLY.error(
                 f"{relation_of(entry)} is a source: insertion into source stream/table is not allowed.", at=at
             )
-
-
-def compile_source(source: Mapping[str, Any], *, project_dir: Path | str) -> KafkaInput:
-    """A source of the manifest on its own, as a stream would read it; raises the first thing that is wrong with it."""
-    return kafka_input(source, view_name(relation_of(source), set()), Path(project_dir))
 
 
 def sources_of(manifest: Manifest, unique_id: str) -> list[Mapping[str, Any]]:
@@ -254,7 +239,7 @@ class _Compiler:
                 yield TableStreamInput(
                     view=view_name(relation, taken),
                     relation=relation,
-                    watermark=_watermark(self._watermark_of(upstream, above)),
+                    watermark=watermark_of(self._watermark_of(upstream, above)),
                     **self._rows_of(upstream),
                 )
             else:
@@ -324,49 +309,6 @@ class _Compiler:
             return Source(tuple(source.get("columns") or ()) or None)
         columns = tuple(column.name for column in read.columns) or None
         return Source(columns, read.watermark.column if read.watermark else None)
-
-
-def kafka_input(source: Mapping[str, Any], view: str, project: Path, on_bad_record: str | None = None) -> KafkaInput:
-    """A source of the manifest, as the stream of its topic; `on_bad_record` goes before the source's own word."""
-    read = read_source(source, project)
-    made = KafkaInput(
-        view=view,
-        relation=read.relation,
-        topic=read.topic,
-        topic_pattern=read.topic_pattern,
-        partitions=read.partitions,
-        bootstrap=read.bootstrap,
-        starting=_starting(read.start),
-        backfill=isinstance(read.start, StartAt) and read.start.backfill is not None,
-        key_format=read.key.format,
-        value_format=read.value.format,
-        key_options=read.key.options(),
-        value_options=read.value.options(),
-        columns=tuple(
-            Column(
-                name=each.name,
-                type=each.type.ddl,
-                origin=each.origin,
-                expr=each.expr,
-                read_as=each.read_as.ddl if each.read_as is not None else None,
-            )
-            for each in read.columns
-        ),
-        watermark=_watermark(read.watermark),
-        on_bad_record=cast("OnBadRecord", on_bad_record or read.on_bad_record),
-        options=read.options,
-        registry=read.registry if read.key_schema or read.value_schema else (),
-        key_schema=_schema(read.key_schema),
-        value_schema=_schema(read.value_schema),
-    )
-    return with_own_fields(made)
-
-
-def _schema(schema: PartSchema | None) -> Schema | None:
-    if schema is None:
-        return None
-    types = tuple(MessageType(name=each.name, content=each.content) for each in schema.types)
-    return Schema(framed=schema.framed, subjects=schema.subjects, types=types)
 
 
 def _source(item: KafkaInput | TableStreamInput) -> Source:
@@ -468,16 +410,6 @@ def _idle(table: DynamicTable, spec: StreamSpec) -> Iterator[str]:
         )
 
 
-def _starting(start: str | StartAt) -> str | FromTimestamp | FromOffsets:
-    if isinstance(start, str):
-        return start
-    if start.time is not None:
-        return FromTimestamp(timestamp=start.time)
-    if start.from_ is not None:
-        return "earliest"
-    return FromOffsets(offsets=tuple(sorted((start.offsets or {}).items())))
-
-
 def _settings(table: DynamicTable) -> dict[str, Any]:
     trigger = {
         "time_window_ms": table.time_window_ms,
@@ -510,21 +442,6 @@ def _trimmed(sql: str, lines: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
         return "", ()
     first, last = kept[0], kept[-1] + 1
     return "\n".join(texts[first:last]).rstrip(), lines[first:last]
-
-
-def _watermark(setting: WatermarkSetting | None) -> Watermark | None:
-    return None if setting is None else Watermark(column=setting.column, delay=setting.delay)
-
-
-def view_name(relation: str, taken: set[str]) -> str:
-    """shop.clicks -> shop__clicks: a name in SQL and in Python that nothing else of the model has."""
-    plain = plain_name(relation)
-    view, number = plain, 1
-    while view in taken:
-        number += 1
-        view = f"{plain}_{number}"
-    taken.add(view)
-    return view
 
 
 def _names_in(statement: Statement) -> set[str]:

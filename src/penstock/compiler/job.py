@@ -34,6 +34,7 @@ from penstock.compiler.spec import (
     TableStreamInput,
     Watermark,
 )
+from penstock.compiler.state import knows_time
 from penstock.compiler.statement import names_used
 from penstock.compiler.text import WIDTH, block, call, literal, sentence
 from penstock.kafka.security import Value, is_security
@@ -271,13 +272,9 @@ def _paced(spec: StreamSpec) -> str:
     """How much a batch reads: another answer while the history is read."""
     trigger = spec.trigger
     held = f", {trigger.buffer_limit}, {trigger.time_window_ms}" if trigger.buffer_limit > 1 else ""
-    at_once = ", at_once=True" if _knows_late_rows(spec) else ""
+    behind = [each.watermark for each in spec.inputs if not isinstance(each, TableInput)]
+    at_once = ", at_once=True" if any(knows_time(spec, each) for each in behind) else ""
     return f"        .options(**runtime.paced(spark, {trigger.max_batch_rows}{held}{at_once}))"
-
-
-def _knows_late_rows(spec: StreamSpec) -> bool:
-    """Whether rows that are older than the watermark may be left out: state is forgotten behind it."""
-    return spec.stateful and any(each.watermark for each in spec.inputs if not isinstance(each, TableInput))
 
 
 def _subscription(source: KafkaInput) -> list[tuple[str, str]]:

@@ -27,13 +27,13 @@ from penstock.compiler.spec import (
     FromTimestamp,
     Input,
     KafkaInput,
-    OutputMode,
     Publish,
     StreamSpec,
     TableStreamInput,
     Watermark,
 )
-from penstock.compiler.statement import moved_lines, names_of_aliases, names_used, same_tokens, stream_reads
+from penstock.compiler.state import knows_time, reads
+from penstock.compiler.statement import moved_lines, names_of_aliases, names_used, same_tokens
 from penstock.project.durations import interval
 
 
@@ -203,7 +203,7 @@ class _Reasons:
             self.rebuild.append(f"the query {'keeps state now' if new.stateful else 'keeps no state any more'}")
         elif new.stateful:
             self.rebuild.append("the SQL of a stateful query changed")
-        elif _reads(old) != _reads(new):
+        elif reads(old) != reads(new):
             self.rebuild.append("the order in which the query reads its streams changed")
         else:
             self.restart.append(self._other_sql())
@@ -304,7 +304,7 @@ class _Reasons:
     def _topics(self, relation: str, old: KafkaInput, new: KafkaInput) -> None:
         """A checkpoint goes on with more partitions than it knows, and not with fewer."""
         wider = old.topic is not None and new.topic_pattern is not None and new.reads(old.topic)
-        late = self._knows_time(new.watermark)  # the history of the topics that it has besides
+        late = knows_time(self.new, new.watermark)  # the history of the topics that it has besides
         before, after = old.topic or old.topic_pattern, new.topic or new.topic_pattern
         self._setting("topic", before, after, rebuild=late or not wider)
         gone = bool(new.partitions) and not set(old.partitions or new.partitions) <= set(new.partitions)
@@ -350,24 +350,13 @@ class _Reasons:
         names = {column.name for column in source.columns}
         if not self._reads_all():
             names = {*(names_used(self.new.sql) or ())}
-            if source.watermark is not None and self._knows_time(source.watermark):
+            if source.watermark is not None and knows_time(self.new, source.watermark):
                 names.add(source.watermark.column)
         return frozenset(name.lower() for name in with_origins(source, names))
 
-    def _knows_time(self, watermark: Watermark | None) -> bool:
-        """Whether a state depends on the watermark. Groups of one stream that are kept for ever do not, if nothing is
-        made of the event time."""
-        if watermark is None or not (self.old.stateful or self.new.stateful):
-            return False
-        names = names_used(self.new.sql)
-        if names is None or watermark.column.lower() in names:
-            return True
-        kept = self.new.output.mode is OutputMode.UPSERT and not self.new.deduplicate_by
-        return not kept or len(_reads(self.new)) > 1
-
     def _watermark(self, relation: str, old: Watermark | None, new: Watermark | None) -> None:
         """A delay may change on a running state; the column, or having one at all, is part of the state's plan."""
-        rebuild = self._knows_time(old) or self._knows_time(new)
+        rebuild = knows_time(self.new, old) or knows_time(self.new, new)
         self._setting(f"watermark of {relation}", old and old.column, new and new.column, rebuild=rebuild)
         if old and new and old.column == new.column:
             self._setting(f"watermark delay of {relation}", old.delay, new.delay)
@@ -409,12 +398,6 @@ class _Reasons:
 
 def _streams(spec: StreamSpec) -> dict[str, Input]:
     return {each.relation: each for each in spec.inputs if each.kind != "table"}
-
-
-def _reads(spec: StreamSpec) -> list[str]:
-    """The streams in the order in which the query reads them; a view's name is nobody's choice."""
-    streams = {each.view: each.relation for each in spec.inputs if isinstance(each, KafkaInput | TableStreamInput)}
-    return [streams[view] for view in stream_reads(spec.sql, streams)]
 
 
 def _start(source: KafkaInput) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.compiler.build import kafka_input
+from penstock.compiler.inputs import kafka_input
 from penstock.compiler.spec import Column, KafkaInput, Output, OutputMode, StreamSpec
 from penstock.compiler.sqltext import plain_name
 from penstock.project.primary_key import RESERVED

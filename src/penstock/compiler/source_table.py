@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.compiler.build import kafka_input, view_name
+from penstock.compiler.inputs import kafka_input, view_name
 from penstock.compiler.origins import TOMBSTONE, TOPIC_PARTITION
 from penstock.compiler.spec import Changes, Column, Origin, Output, OutputMode, StreamSpec
 from penstock.project.primary_key import RESERVED

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.compiler import StreamSpec, compile_model, compile_source_table, sources_of
-from penstock.compiler.build import compile_source
+from penstock.compiler import StreamSpec, compile_model, compile_source, compile_source_table, sources_of
 from penstock.compiler.functions import called
 from penstock.compiler.spec import KafkaInput
 from penstock.errors import Location, did_you_mean
