@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture
 def second(project_paths: ProjectPaths) -> Iterator[Broker]:
-    """Another cluster."""
+    """Another cluster. It ends after the streams that read it, which would wait a minute for an answer."""
     try:
         yield service.start(project_paths)
     finally:
@@ -49,7 +49,7 @@ def settled(platform: Platform, spec: StreamSpec, values: range) -> None:
 
 
 def test_a_stream_does_not_go_on_with_the_offsets_of_another_cluster(
-    platform: Platform, make_spec: MakeSpec, topic: MakeTopic, produce: Produce, second: Broker
+    platform: Platform, second: Broker, make_spec: MakeSpec, topic: MakeTopic, produce: Produce
 ) -> None:
     # Given: a topic of the same name and length on two clusters, and two tables of the one on the first.
     name, here, there = topic(1), platform.bootstrap, second.bootstrap
