@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
 
 from penstock import jars
 
@@ -84,29 +84,32 @@ def drained(
     keys: list[str],
     path: str,
     checkpoint: str,
+    *,
+    full: bool,
 ) -> None:
-    """A query over topics, until all of it is read: rows are appended, or replaced by their keys."""
+    """A query over topics, until all of it is read: rows are appended, or replaced by their keys, or all of them are
+    computed as a batch."""
     for name, view in views.items():
-        ddl = ", ".join(f"{column} {kind}" for column, kind in view["columns"].items())
-        (
-            spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("subscribe", view["topic"])
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", 200_000)
-            .load()
-            .select(F.from_json(F.col("value").cast("string"), ddl).alias("message"))
-            .select("message.*")
-            .withWatermark(view["time"], view["delay"])
-            .createOrReplaceTempView(name)
-        )
+        messages = spark.read if full else spark.readStream.option("maxOffsetsPerTrigger", 200_000)
+        rows = _decoded(messages.format("kafka"), bootstrap, view)
+        (rows if full else rows.withWatermark(view["time"], view["delay"])).createOrReplaceTempView(name)
     rows = spark.sql(sql)
-    if keys:
-        query = _merged(spark, rows, keys, path).option("checkpointLocation", checkpoint).start()
-    else:
-        query = rows.writeStream.format("delta").option("checkpointLocation", checkpoint).start(path)
+    if full:
+        Path(checkpoint).mkdir(parents=True)
+        Path(checkpoint, "metadata").touch()  # where a stream writes its first file
+        rows.write.format("delta").mode("overwrite").save(path)
+        return
+    writer = _merged(spark, rows, keys, path) if keys else rows.writeStream.format("delta").option("path", path)
+    query = writer.option("checkpointLocation", checkpoint).start()
     query.processAllAvailable()
     query.stop()
+
+
+def _decoded(messages: DataFrameReader | DataStreamReader, bootstrap: str, view: dict[str, Any]) -> DataFrame:
+    ddl = ", ".join(f"{column} {kind}" for column, kind in view["columns"].items())
+    reader = messages.option("kafka.bootstrap.servers", bootstrap).option("subscribe", view["topic"])
+    rows = reader.option("startingOffsets", "earliest").load()
+    return rows.select(F.from_json(F.col("value").cast("string"), ddl).alias("message")).select("message.*")
 
 
 def session(memory: str, cores: int) -> SparkSession:

@@ -237,11 +237,11 @@ class Handwritten:
             }
         )
 
-    def drain(self, views: dict[str, Any], sql: str, keys: list[str]) -> float:
+    def drain(self, views: dict[str, Any], sql: str, keys: list[str], *, full: bool) -> float:
         """Run a query over topics until all is read; seconds from its first file to its end."""
         self._number += 1
-        place = {"path": str(self.table), "checkpoint": str(self._checkpoint)}
-        self._ask({"do": "drain", "bootstrap": self._site.bootstrap, "views": views, "sql": sql, "keys": keys, **place})
+        query = {"bootstrap": self._site.bootstrap, "views": views, "sql": sql, "keys": keys, "full": full}
+        self._ask({"do": "drain", "path": str(self.table), "checkpoint": str(self._checkpoint), **query})
         ended = time.time()
         return ended - (self._checkpoint / "metadata").stat().st_mtime
 
